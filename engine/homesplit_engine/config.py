@@ -1,0 +1,122 @@
+"""The settings files of a worker and of a router; refused with a sentence when wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from homesplit_engine.records import ModeSetting
+
+
+class ConfigError(Exception):
+    """A settings or key file can't be used; the message says which and why."""
+
+
+class Keys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """CURVE keys of one process (Z85 text), made afresh for each deployment; file mode 0600.
+
+    `allowed` maps a peer's name (`router` or a box) to its public key: no other key is let in.
+    """
+
+    name: str
+    public: str
+    secret: str
+    allowed: dict[str, str]
+
+
+class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything one worker process is told."""
+
+    box: str
+    model_dir: str
+    keys_file: str
+    ready_file: str
+    """Written (JSON of `WorkerEndpoints`) once the sockets listen and the model is loaded."""
+    bind_host: str = "127.0.0.1"
+    control_port: int = 0
+    """0 takes a free port."""
+    kv_bind_host: str | None = None
+    """The interface that carries the hand-off; None is `bind_host`."""
+    kv_port: int = 0
+    device: str = "cpu"
+    dtype: str = "float32"
+    threads: int | None = None
+    cpus: tuple[int, ...] | None = None
+    """Cores to pin to; None leaves it to the system."""
+    kv_blocks: int | None = None
+    """KV blocks to take; None takes `memory_fraction` of what is free."""
+    memory_fraction: float = 0.5
+    block_tokens: int = 16
+    max_batch_requests: int = 64
+    max_step_tokens: int = 8192
+    max_waiting: int = 256
+    prefix_cache: bool = True
+    parent_pid: int | None = None
+    """End when this process is gone (local demo); None lives on its own."""
+
+
+class WorkerEndpoints(Struct, frozen=True, kw_only=True):
+    """What a worker writes into its ready file."""
+
+    box: str
+    pid: int
+    control_endpoint: str
+    kv_endpoint: str
+    public_key: str
+    fingerprint: str
+
+
+class WorkerAddress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the router reaches one worker, and how its peer reaches its hand-off socket."""
+
+    box: str
+    control_endpoint: str
+    kv_endpoint: str
+    public_key: str
+
+
+class RouterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything the router process is told."""
+
+    model_dir: str
+    model_name: str
+    keys_file: str
+    ready_file: str
+    """Written (JSON of `RouterEndpoints`) once the HTTP door listens."""
+    workers: tuple[WorkerAddress, ...]
+    http_host: str = "127.0.0.1"
+    http_port: int = 0
+    api_key_file: str | None = None
+    setting: ModeSetting = field(default_factory=ModeSetting)
+    max_waiting: int = 512
+    request_deadline_s: float = 600.0
+    detection_s: float = 2.0
+    """A worker that has been silent this long counts as lost."""
+    ttft_target_s: float | None = 1.0
+    tpot_target_s: float | None = 0.1
+    loopback: bool = False
+    """True when all workers are on this machine: measures no network."""
+    parent_pid: int | None = None
+
+
+class RouterEndpoints(Struct, frozen=True, kw_only=True):
+    """What a router writes into its ready file."""
+
+    pid: int
+    url: str
+
+
+_T = TypeVar("_T")
+
+
+def load(path: Path, kind: type[_T]) -> _T:
+    """Read a JSON settings file of type `kind`; raises ConfigError naming the file and field."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{path}: {error}") from error

@@ -1,0 +1,184 @@
+"""The measuring words, one definition each, for router, load generator, simulator and screens.
+
+Sources: TTFT, TPOT and goodput as in DistServe (Zhong et al., OSDI 2024) and MLPerf
+LoadGen; ITL as in `vllm bench serve`, where one chunk is one token. `stall` is our own:
+no other tool defines it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from homesplit_engine.records import Outcome
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """One offered request as seen from one place: when it started and when tokens came.
+
+    `start_s` and `token_s` are seconds on one clock. `start_s` is the receipt of the whole
+    request (at the router) or its sending (at a client). Empty chunks are not tokens.
+    """
+
+    request_id: str
+    outcome: Outcome
+    start_s: float
+    token_s: tuple[float, ...] = ()
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    """Tokens of the answer; None means one per entry of `token_s`."""
+    class_name: str = "all"
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens: as counted by the server, else one per arrival."""
+        return len(self.token_s) if self.output_tokens is None else self.output_tokens
+
+
+def ttft_s(timeline: Timeline) -> float | None:
+    """Time to first token: start to first content token, seconds; None before any token."""
+    return timeline.token_s[0] - timeline.start_s if timeline.token_s else None
+
+
+def ttst_s(timeline: Timeline) -> float | None:
+    """Time to second token: start to second content token, seconds."""
+    return timeline.token_s[1] - timeline.start_s if len(timeline.token_s) > 1 else None
+
+
+def itl_s(timeline: Timeline) -> tuple[float, ...]:
+    """Inter-token latencies: every gap between consecutive tokens, seconds."""
+    times = timeline.token_s
+    return tuple(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+
+
+def tpot_s(timeline: Timeline) -> float | None:
+    """Time per output token: (last - first) / (tokens - 1), seconds; None below two tokens."""
+    if len(timeline.token_s) < 2 or timeline.tokens < 2:
+        return None
+    return (timeline.token_s[-1] - timeline.token_s[0]) / (timeline.tokens - 1)
+
+
+def longest_gap_s(timeline: Timeline) -> float | None:
+    """The longest ITL of the request, seconds; None below two tokens."""
+    return max(itl_s(timeline), default=None)
+
+
+def stalled_s(timeline: Timeline, tpot_target_s: float) -> float | None:
+    """Stall: the summed parts of all ITLs beyond the TPOT target, seconds."""
+    gaps = itl_s(timeline)
+    return sum(max(0.0, gap - tpot_target_s) for gap in gaps) if gaps else None
+
+
+def inside_targets(
+    timeline: Timeline, *, ttft_target_s: float | None, tpot_target_s: float | None
+) -> bool:
+    """Whether a request completed inside both targets (a target of None always holds).
+
+    Rejected, failed and cancelled requests are outside. A one-token answer has no TPOT
+    and is judged by its TTFT alone.
+    """
+    if timeline.outcome != "completed":
+        return False
+    first, per_token = ttft_s(timeline), tpot_s(timeline)
+    if ttft_target_s is not None and (first is None or first > ttft_target_s):
+        return False
+    return tpot_target_s is None or per_token is None or per_token <= tpot_target_s
+
+
+class Percentiles(Struct, frozen=True, kw_only=True):
+    """p50, p90, p95, p99 and mean of `count` values, seconds; all None where there is no data."""
+
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    mean: float | None
+    count: int
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The `share` quantile (0..1) of sorted values, linear between neighbours (numpy's default)."""
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def percentiles(values: Iterable[float | None]) -> Percentiles:
+    """Percentiles of the values that exist; no value gives None, never 0."""
+    ordered = sorted(value for value in values if value is not None)
+    if not ordered:
+        return Percentiles(p50=None, p90=None, p95=None, p99=None, mean=None, count=0)
+    return Percentiles(
+        p50=percentile(ordered, 0.50),
+        p90=percentile(ordered, 0.90),
+        p95=percentile(ordered, 0.95),
+        p99=percentile(ordered, 0.99),
+        mean=sum(ordered) / len(ordered),
+        count=len(ordered),
+    )
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """The summary of one run over one set of offered requests.
+
+    ITL is pooled per token; TTFT, TTST, TPOT and stall are per request. `attainment` is
+    inside / offered; goodput divides by `window_s`. Without offered requests: None.
+    """
+
+    offered: int
+    completed: int
+    failed: int
+    rejected: int
+    cancelled: int
+    inside: int
+    window_s: float
+    ttft_s: Percentiles
+    ttst_s: Percentiles
+    itl_s: Percentiles
+    tpot_s: Percentiles
+    stall_s: Percentiles
+    longest_gap_s: Percentiles
+    attainment: float | None
+    goodput_requests_per_s: float | None
+    goodput_tokens_per_s: float | None
+    throughput_tokens_per_s: float | None
+
+
+def figures(
+    timelines: Sequence[Timeline],
+    *,
+    ttft_target_s: float | None,
+    tpot_target_s: float | None,
+    window_s: float,
+) -> Figures:
+    """Summarise `timelines` offered during `window_s` seconds against the targets."""
+    done = [t for t in timelines if t.outcome == "completed"]
+    good = [
+        t
+        for t in done
+        if inside_targets(t, ttft_target_s=ttft_target_s, tpot_target_s=tpot_target_s)
+    ]
+    stall_target_s = tpot_target_s if tpot_target_s is not None else math.inf
+    timed = bool(timelines) and window_s > 0
+    return Figures(
+        offered=len(timelines),
+        completed=len(done),
+        failed=sum(t.outcome == "failed" for t in timelines),
+        rejected=sum(t.outcome == "rejected" for t in timelines),
+        cancelled=sum(t.outcome == "cancelled" for t in timelines),
+        inside=len(good),
+        window_s=window_s,
+        ttft_s=percentiles(ttft_s(t) for t in done),
+        ttst_s=percentiles(ttst_s(t) for t in done),
+        itl_s=percentiles(gap for t in done for gap in itl_s(t)),
+        tpot_s=percentiles(tpot_s(t) for t in done),
+        stall_s=percentiles(stalled_s(t, stall_target_s) for t in done),
+        longest_gap_s=percentiles(longest_gap_s(t) for t in done),
+        attainment=len(good) / len(timelines) if timelines else None,
+        goodput_requests_per_s=len(good) / window_s if timed else None,
+        goodput_tokens_per_s=sum(t.tokens for t in good) / window_s if timed else None,
+        throughput_tokens_per_s=sum(t.tokens for t in done) / window_s if timed else None,
+    )

@@ -1,0 +1,58 @@
+"""What commands print: one JSON document on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import msgspec
+
+from homesplit.core import events
+from homesplit.errors import HomesplitError
+from homesplit.stages.context import AskNobody, Context
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The `--json` switch that every command has."""
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+
+
+def print_json(value: Any) -> None:
+    """One JSON document, indented, on stdout."""
+    raw = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.write(raw.decode() + "\n")
+    sys.stdout.flush()
+
+
+def say(sentence: str) -> None:
+    """A line of progress on stderr."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def fail(error: HomesplitError, *, as_json: bool) -> int:
+    """Tell an error in words on stderr (and as JSON when asked); returns its exit code."""
+    print(f"homesplit: {error.sentence()}", file=sys.stderr)
+    if as_json:
+        print_json({"error": {"what": error.what, "where": error.where, "do_next": error.do_next}})
+    return error.exit_code
+
+
+def tell(event: events.Event) -> None:
+    """Progress events as lines on stderr."""
+    match event:
+        case events.StageStarted(sentence=sentence) | events.StageEnded(sentence=sentence):
+            say(sentence)
+        case events.Progress(sentence=sentence, box=box) if sentence:
+            say(f"{box}: {sentence}" if box else sentence)
+        case _:
+            pass
+
+
+def command_context() -> Context:
+    """A stage context for the command line: progress to stderr, questions by the terminal."""
+    if sys.stdin.isatty():
+        from homesplit.cli.ask import AskTerminal
+
+        return Context(emit=tell, ask=AskTerminal())
+    return Context(emit=tell, ask=AskNobody())

@@ -1,0 +1,247 @@
+"""Everything that happens, as frozen values; `state.apply` is the only thing that reads them.
+
+A run's events written as JSON lines and replayed draw every screen without a machine.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from homesplit_engine.records import (
+    Fault,
+    ModeSwitch,
+    RequestRecord,
+    StepEvent,
+    TransferEvent,
+    WorkerStatus,
+)
+from homesplit_engine.words import Figures
+from msgspec import Struct
+
+from homesplit.core.deployment import Deployment, DeployPlan
+from homesplit.core.link import LinkProfile
+from homesplit.core.machine import BoxProfile, FoundBox
+from homesplit.core.plan import Plan
+
+
+class StageStarted(Struct, frozen=True, kw_only=True, tag=True):
+    """A stage (`discover`, `probe`, `plan`, `deploy`, `serve`, `bench`, `compare`) began."""
+
+    stage: str
+    sentence: str
+
+
+class Progress(Struct, frozen=True, kw_only=True, tag=True):
+    """How far one piece of work is; `total` None when that isn't known."""
+
+    stage: str
+    step: str
+    box: str | None = None
+    done: float = 0.0
+    total: float | None = None
+    unit: str = ""
+    sentence: str = ""
+    left_s: float | None = None
+
+
+class StageEnded(Struct, frozen=True, kw_only=True, tag=True):
+    """A stage ended in good order."""
+
+    stage: str
+    sentence: str
+
+
+class StageFailed(Struct, frozen=True, kw_only=True, tag=True):
+    """A stage failed: what happened, where, and what to do next."""
+
+    stage: str
+    what: str
+    where: str | None = None
+    do_next: str | None = None
+
+
+class BoxFound(Struct, frozen=True, kw_only=True, tag=True):
+    """A machine was seen, or is known better than before."""
+
+    box: FoundBox
+
+
+class BoxGone(Struct, frozen=True, kw_only=True, tag=True):
+    """A machine said goodbye or is seen no more."""
+
+    name: str
+
+
+class BoxProbed(Struct, frozen=True, kw_only=True, tag=True):
+    """A box was measured, or its saved profile was read."""
+
+    profile: BoxProfile
+
+
+class LinkProbed(Struct, frozen=True, kw_only=True, tag=True):
+    """The link between two boxes was measured."""
+
+    link: LinkProfile
+
+
+class PlanMade(Struct, frozen=True, kw_only=True, tag=True):
+    """The advice was worked out."""
+
+    plan: Plan
+
+
+class DeployPlanned(Struct, frozen=True, kw_only=True, tag=True):
+    """What a deployment would change."""
+
+    plan: DeployPlan
+
+
+class DeploymentSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """A deployment as it stands now; None when there is none."""
+
+    deployment: Deployment | None
+
+
+class StepSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """An engine step; `offset_s` moves the box's clock to the router's (add it)."""
+
+    event: StepEvent
+    offset_s: float = 0.0
+
+
+class TransferSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """A hand-off ended; `offset_s` moves the box's clock to the router's (add it)."""
+
+    event: TransferEvent
+    offset_s: float = 0.0
+
+
+class RequestDone(Struct, frozen=True, kw_only=True, tag=True):
+    """A request has ended, one way or another."""
+
+    record: RequestRecord
+
+
+class StatusSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """A worker's status."""
+
+    status: WorkerStatus
+
+
+class WorkerLost(Struct, frozen=True, kw_only=True, tag=True):
+    """A worker no longer answers the router."""
+
+    box: str
+    at_s: float
+
+
+class WorkerBack(Struct, frozen=True, kw_only=True, tag=True):
+    """A worker answers the router (again)."""
+
+    box: str
+    at_s: float
+
+
+class ModeSwitched(Struct, frozen=True, kw_only=True, tag=True):
+    """The routing policy was changed."""
+
+    switch: ModeSwitch
+
+
+class FaultSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """The engine tells of a fault that it met."""
+
+    fault: Fault
+
+
+class LoadStarted(Struct, frozen=True, kw_only=True, tag=True):
+    """A load generator began."""
+
+    workload: str
+    rate_requests_per_s: float | None
+    seconds: float | None
+
+
+class LoadEnded(Struct, frozen=True, kw_only=True, tag=True):
+    """A load generator ended with these figures, as seen by the client."""
+
+    workload: str
+    figures: Figures
+
+
+class CompareRun(Struct, frozen=True, kw_only=True, tag=True):
+    """One mode of a comparison has been run once more."""
+
+    mode: str
+    prefill: str
+    figures: Figures
+    predicted: dict[str, float | None] | None = None
+    repeats: int = 1
+
+
+class CompareVerdict(Struct, frozen=True, kw_only=True, tag=True):
+    """What a comparison found."""
+
+    mode: str | None
+    sentence: str
+    identical_text: bool | None
+
+
+class EntryWritten(Struct, frozen=True, kw_only=True, tag=True):
+    """The notebook has a new entry."""
+
+    id: str
+    kind: str
+    at: str
+    sentence: str
+
+
+EngineEvent = (
+    StepSeen
+    | TransferSeen
+    | RequestDone
+    | StatusSeen
+    | WorkerLost
+    | WorkerBack
+    | ModeSwitched
+    | FaultSeen
+)
+"""What the router's `/homesplit/events` stream tells, one JSON object a line."""
+
+Event = (
+    StageStarted
+    | Progress
+    | StageEnded
+    | StageFailed
+    | BoxFound
+    | BoxGone
+    | BoxProbed
+    | LinkProbed
+    | PlanMade
+    | DeployPlanned
+    | DeploymentSeen
+    | StepSeen
+    | TransferSeen
+    | RequestDone
+    | StatusSeen
+    | WorkerLost
+    | WorkerBack
+    | ModeSwitched
+    | FaultSeen
+    | LoadStarted
+    | LoadEnded
+    | CompareRun
+    | CompareVerdict
+    | EntryWritten
+)
+
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def to_line(event: Event) -> bytes:
+    """One event as a JSON line without its newline."""
+    return msgspec.json.encode(event)
+
+
+def from_line(line: bytes | str) -> Event:
+    """The event of one JSON line; raises msgspec.MsgspecError."""
+    return _decoder.decode(line)

@@ -1,0 +1,74 @@
+"""What is known of one box: who it is, how it is reached, what it can do."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from homesplit.core.reading import Reading, unknown
+
+
+def _unmeasured() -> Reading:
+    return unknown("not measured yet")
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """One way to a box. `why` says in words why it is not usable, None when it is."""
+
+    address: str
+    port: int = 22
+    interface: str | None = None
+    usable: bool = True
+    why: str | None = None
+
+
+class FoundBox(Struct, frozen=True, kw_only=True):
+    """A machine that discovery saw, listed once however many names and addresses it has."""
+
+    name: str
+    host_key: str | None = None
+    """SHA256 fingerprint of the SSH host key, the machine's identity; None when no SSH answered."""
+    addresses: tuple[Address, ...] = ()
+    found_by: tuple[str, ...] = ()
+    this_machine: bool = False
+    usable: bool = True
+    why: str | None = None
+    trusted: bool = False
+    """Whether the host key stands in a known_hosts file that we read."""
+    user: str | None = None
+
+
+class Accelerator(Struct, frozen=True, kw_only=True):
+    """One GPU as its driver names it."""
+
+    name: str
+    memory_bytes: Reading = field(default_factory=_unmeasured)
+    driver: str | None = None
+
+
+class BoxProfile(Struct, frozen=True, kw_only=True):
+    """One box's abilities, probed or from a hardware profile; the plan's input."""
+
+    name: str
+    source: str
+    """`probe`, `profile: <file>` or `typed`; `calibrated` once the engine itself was timed on it."""
+    host_key: str | None = None
+    probed_at: str | None = None
+    memory_bytes: Reading = field(default_factory=_unmeasured)
+    """What weights and KV may use: GPU memory, or main memory on CPU and unified machines."""
+    memory_bytes_per_s: Reading = field(default_factory=_unmeasured)
+    """Read bandwidth beyond all caches on the device that runs the model."""
+    flops_per_s: dict[str, Reading] = field(default_factory=dict[str, Reading])
+    """Dense matrix-multiply rate by dtype name (`fp32`, `fp16`, `bf16`, `int8`)."""
+    unified: bool = False
+    device: str = "cpu"
+    """`cpu`, `cuda`, `mps` or `rocm`: where the engine would run."""
+    cores: int | None = None
+    cpu: str | None = None
+    accelerators: tuple[Accelerator, ...] = ()
+    os: str | None = None
+    python: str | None = None
+    disk_free_bytes: Reading = field(default_factory=_unmeasured)
+    idle_w: Reading = field(default_factory=_unmeasured)
+    load_w: Reading = field(default_factory=_unmeasured)
+    price: float | None = None
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,119 @@
+"""The advice as a value: what `plan --json` prints and the Plan screen draws."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Verdict = Literal["pass", "fail", "unknown", "n/a"]
+
+
+class RuleResult(Struct, frozen=True, kw_only=True):
+    """One rule with its number, its threshold and what follows."""
+
+    id: str
+    verdict: Verdict
+    value: float | None
+    threshold: float | None
+    unit: str
+    sentence: str
+
+
+class StallFigures(Struct, frozen=True, kw_only=True):
+    """Predicted longest stall of a request, seconds, with the interval of the p90."""
+
+    p50: float | None
+    p90: float | None
+    low: float | None
+    high: float | None
+
+
+class Spread(Struct, frozen=True, kw_only=True):
+    """A predicted distribution's p50 and p90 with the interval of the p50."""
+
+    p50: float | None
+    p90: float | None
+    low: float | None
+    high: float | None
+
+
+class ModePrediction(Struct, frozen=True, kw_only=True):
+    """What one arrangement is predicted to do under the workload."""
+
+    mode: str
+    boxes: tuple[str, ...]
+    prefill: str
+    """`whole` or `chunked`."""
+    prefill_box: str | None
+    decode_box: str | None
+    ttft_s: Spread
+    tpot_s: Spread
+    stall_s: StallFigures
+    attainment: float | None
+    goodput_requests_per_s: float | None
+    capacity_requests_per_s: float | None
+    goodput_per_box: float | None = None
+    goodput_per_watt_hour: float | None = None
+    goodput_per_price: float | None = None
+    why_not: str | None = None
+    """Why this arrangement can't be run at all, None when it can."""
+
+
+class LedgerRow(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
+    """Where the time of one request class goes in one mode, seconds."""
+
+    mode: str
+    class_: str
+    """JSON key `class`, a keyword in Python."""
+    prompt_tokens: int
+    output_tokens: int
+    queue_s: float
+    tokenise_s: float
+    prefill_s: float
+    handoff_s: float
+    handoff_exposed_s: float
+    first_decode_s: float
+    ttft_s: float
+    ttst_s: float
+
+
+class Flip(Struct, frozen=True, kw_only=True):
+    """What would have to change for another mode to win."""
+
+    quantity: str
+    value: float
+    unit: str
+    mode: str
+    sentence: str
+
+
+class Recommendation(Struct, frozen=True, kw_only=True):
+    """The answer: mode, roles, prefill style, wire precision, one sentence."""
+
+    mode: str | None
+    prefill_box: str | None
+    decode_box: str | None
+    prefill: str | None
+    chunk_tokens: int | None
+    kv_wire: str | None
+    sentence: str
+    runner_up: str | None = None
+    runner_up_sentence: str | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """The whole advice for two boxes, a link, a model, a workload and targets."""
+
+    recommendation: Recommendation
+    tie: bool
+    sustainable: bool | None
+    rules: tuple[RuleResult, ...]
+    modes: tuple[ModePrediction, ...]
+    ledger: tuple[LedgerRow, ...]
+    flips: tuple[Flip, ...]
+    guesses: tuple[str, ...]
+    boxes: tuple[str, ...] = ()
+    link: str = ""
+    model: str = ""
+    workload: str = ""

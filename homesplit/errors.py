@@ -1,0 +1,62 @@
+"""The one family of errors that people see: what happened, where, and what to do next."""
+
+from __future__ import annotations
+
+
+class HomesplitError(Exception):
+    """A failure told in words: what happened, on which box, and what to do next.
+
+    `what` is a sentence; `where` a box or file, or None when it is this machine;
+    `do_next` a sentence with the next step. Commands end with exit code 1.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str | None = None, do_next: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.do_next = do_next
+        super().__init__(self.sentence())
+
+    def sentence(self) -> str:
+        """All three parts on one line."""
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{head} {self.do_next}" if self.do_next else head
+
+
+class UsageError(HomesplitError):
+    """The command or a value on it can't be meant as given (exit code 2)."""
+
+    exit_code = 2
+
+
+class ProfileError(UsageError):
+    """A profile, model or workload file is missing, unreadable or says something impossible."""
+
+
+class UnreachableError(HomesplitError):
+    """A box can't be reached or refuses us."""
+
+
+class TrustError(HomesplitError):
+    """A box's SSH host key is unknown or has changed."""
+
+
+class ProbeError(HomesplitError):
+    """A measurement could not be made."""
+
+
+class ModelError(HomesplitError):
+    """A model can't be found, fetched, checked or run."""
+
+
+class DeployError(HomesplitError):
+    """A deployment step failed on a box."""
+
+
+class EngineError(HomesplitError):
+    """The running engine refused or failed."""
+
+
+class NotebookError(HomesplitError):
+    """The notebook can't be opened, read or written."""
