@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -160,7 +160,7 @@ async def local_engine(
     boxes: tuple[str, ...] = ("left", "right"),
     setting: ModeSetting | None = None,
     kv_blocks: int = 768,
-) -> AsyncIterator[LocalEngine]:
+) -> AsyncGenerator[LocalEngine]:
     """Start workers and router, yield where they are, and end them all whatever happens.
 
     Each worker is pinned to its share of the cores. Raises EngineError.
