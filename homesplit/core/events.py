@@ -17,6 +17,7 @@ from homesplit_engine.records import (
 from homesplit_engine.words import Figures
 from msgspec import Struct
 
+from homesplit.core.choices import Choices
 from homesplit.core.deployment import Deployment, DeployPlan
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile, FoundBox
@@ -195,6 +196,12 @@ class EntryWritten(Struct, frozen=True, kw_only=True, tag=True):
     sentence: str
 
 
+class ChoiceMade(Struct, frozen=True, kw_only=True, tag=True):
+    """The person chose something at a screen."""
+
+    choices: Choices
+
+
 EngineEvent = (
     StepSeen
     | TransferSeen
@@ -232,6 +239,7 @@ Event = (
     | CompareRun
     | CompareVerdict
     | EntryWritten
+    | ChoiceMade
 )
 
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
