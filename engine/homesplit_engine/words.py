@@ -7,6 +7,7 @@ no other tool defines it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -30,11 +31,18 @@ class Timeline(Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
     """Tokens of the answer; None means one per entry of `token_s`."""
     class_name: str = "all"
+    arrival_tokens: tuple[int, ...] = ()
+    """Tokens that came with each entry of `token_s`; empty means one with each."""
 
     @property
     def tokens(self) -> int:
         """Output tokens: as counted by the server, else one per arrival."""
         return len(self.token_s) if self.output_tokens is None else self.output_tokens
+
+    @property
+    def first_tokens(self) -> int:
+        """Tokens that came with the first arrival: 1 unless the server bundles them."""
+        return self.arrival_tokens[0] if self.arrival_tokens else 1
 
 
 def ttft_s(timeline: Timeline) -> float | None:
@@ -43,26 +51,53 @@ def ttft_s(timeline: Timeline) -> float | None:
 
 
 def ttst_s(timeline: Timeline) -> float | None:
-    """Time to second token: start to second content token, seconds."""
+    """Time to second token: start to second content token, seconds; None before it.
+
+    Equals TTFT where the first arrival bundles two tokens or more.
+    """
+    if timeline.token_s and timeline.first_tokens > 1:
+        return ttft_s(timeline)
     return timeline.token_s[1] - timeline.start_s if len(timeline.token_s) > 1 else None
 
 
 def itl_s(timeline: Timeline) -> tuple[float, ...]:
-    """Inter-token latencies: every gap between consecutive tokens, seconds."""
+    """Inter-token latencies: every gap between consecutive tokens, seconds.
+
+    A gap that ends in an arrival of several tokens is shared evenly among them (as SGLang's
+    `bench_serving` does), so that bundling changes neither the mean nor the count.
+    """
+    gaps = arrival_gaps_s(timeline)
+    if not timeline.arrival_tokens:
+        return gaps
+    return tuple(
+        gap / tokens
+        for gap, tokens in zip(gaps, timeline.arrival_tokens[1:], strict=False)
+        for _ in range(tokens)
+    )
+
+
+def arrival_gaps_s(timeline: Timeline) -> tuple[float, ...]:
+    """Every gap between consecutive arrivals, seconds: what a reader sees pass without text."""
     times = timeline.token_s
-    return tuple(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+    return tuple(later - earlier for earlier, later in itertools.pairwise(times))
 
 
 def tpot_s(timeline: Timeline) -> float | None:
-    """Time per output token: (last - first) / (tokens - 1), seconds; None below two tokens."""
-    if len(timeline.token_s) < 2 or timeline.tokens < 2:
+    """Time per output token: (last - first) / (tokens - 1), seconds; None below two tokens.
+
+    Where the first arrival bundles several tokens, all of them were there at TTFT: the
+    divisor is then the tokens that came after it, so that the figure does not depend on
+    bundling. None when nothing came after the first arrival.
+    """
+    later_tokens = timeline.tokens - timeline.first_tokens
+    if len(timeline.token_s) < 2 or later_tokens < 1:
         return None
-    return (timeline.token_s[-1] - timeline.token_s[0]) / (timeline.tokens - 1)
+    return (timeline.token_s[-1] - timeline.token_s[0]) / later_tokens
 
 
 def longest_gap_s(timeline: Timeline) -> float | None:
-    """The longest ITL of the request, seconds; None below two tokens."""
-    return max(itl_s(timeline), default=None)
+    """The longest gap between two arrivals, seconds (the longest ITL); None below two."""
+    return max(arrival_gaps_s(timeline), default=None)
 
 
 def stalled_s(timeline: Timeline, tpot_target_s: float) -> float | None:

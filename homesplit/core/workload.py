@@ -39,6 +39,13 @@ class Arrivals(Struct, frozen=True, kw_only=True):
     burstiness: float = 1.0
     users: int | None = None
     think_s: float = 0.0
+    """Pause of a user between an answer and the next question; drawn around this mean."""
+    pattern: Literal["steady", "on_off", "ramp"] = "steady"
+    """How the open-loop rate runs over time; `rate_requests_per_s` is the rate while on."""
+    on_s: float = 10.0
+    off_s: float = 10.0
+    ramp_to_requests_per_s: float | None = None
+    """`ramp`: the rate at the end of the run."""
 
 
 class Workload(Struct, frozen=True, kw_only=True):
@@ -49,5 +56,14 @@ class Workload(Struct, frozen=True, kw_only=True):
     arrivals: Arrivals = field(default_factory=Arrivals)
     targets: Targets = field(default_factory=Targets)
     shared_prefix_tokens: int = 0
+    shared_prefix_groups: int = 1
+    """How many different shared prefixes there are; each request belongs to one."""
+    turns: int = 1
+    """Questions of one conversation; each repeats all that was said before it."""
+    turn_think_s: float = 2.0
+    cancel_share: float = 0.0
+    """Share of the requests whose user gives up and closes the connection."""
+    cancel_after_s: float = 1.0
+    """Mean patience of those users, counted from sending."""
     description: str = ""
     source: str = ""
