@@ -1,0 +1,456 @@
+"""Reads a model's shape out of a Hugging Face config.json, whatever names it uses.
+
+What a family leaves to its class's defaults is taken from `_FAMILY_DEFAULTS` (the default
+values of the configuration classes in transformers 5). What can't be known is an error that
+names the missing key: a guessed KV size would make every later figure wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from homesplit.core.model_parameters import count_parameters
+from homesplit.core.shape import (
+    LayerGroup,
+    ModelShape,
+    attention_words,
+    dtype_name,
+    weights_bytes,
+)
+from homesplit.errors import ProfileError
+
+Config = Mapping[str, Any]
+
+_NESTED = (
+    "text_config",
+    "llm_config",
+    "language_config",
+    "language_model_config",
+    "thinker_config",
+)
+
+_FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gemma": {"head_dim": 256},
+    "gemma2": {"head_dim": 256, "sliding_window": 4096, "query_pre_attn_scalar": 256},
+    "gemma3_text": {
+        "head_dim": 256,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "vocab_size": 262208,
+        "sliding_window": 4096,
+    },
+    "gemma3n_text": {"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 2},
+    "gpt_oss": {"head_dim": 64, "sliding_window": 128},
+    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
+    "starcoder2": {"num_key_value_heads": 2},
+}
+
+
+class Heads(Struct, frozen=True, kw_only=True):
+    """Head counts and widths of one kind of layer."""
+
+    query: int
+    kv: int
+    key_dim: int
+    value_dim: int
+
+    @property
+    def kv_elements(self) -> int:
+        """Numbers kept per token."""
+        return self.kv * (self.key_dim + self.value_dim)
+
+    @property
+    def width(self) -> int:
+        """What one pair of tokens multiplies."""
+        return self.query * (self.key_dim + self.value_dim)
+
+
+def text_part(config: Config) -> Config:
+    """The language model's part of a multimodal config, with the family's defaults under it."""
+    inner: Config = config
+    for name in _NESTED:
+        part = inner.get(name)
+        if isinstance(part, Mapping) and part:
+            outer = {key: inner[key] for key in ("torch_dtype", "dtype") if inner.get(key)}
+            inner = {**outer, **part}
+    family = str(inner.get("model_type") or "")
+    if not family and inner is not config:
+        family = str(config.get("model_type", "")) + "_text"
+    defaults = _FAMILY_DEFAULTS.get(family, {})
+    given = {key: value for key, value in inner.items() if value is not None}
+    return {**defaults, **given, "model_type": family or str(config.get("model_type", ""))}
+
+
+def shape_from_config(
+    config: Config,
+    *,
+    name: str,
+    source: str = "config.json",
+    parameters: int | None = None,
+    file_bytes: int | None = None,
+    dtype: str | None = None,
+) -> ModelShape:
+    """The shape that a config.json describes.
+
+    `parameters` and `file_bytes` come from the weight files' own headers when there are any
+    and beat what the config implies; `dtype` overrides the config's. Raises ProfileError
+    naming the missing key.
+    """
+    text = text_part(config)
+    read = ConfigReader(text, source)
+    groups = layer_groups(read)
+    counts = count_parameters(read, groups)
+    total = parameters or counts.total
+    kept_as = dtype_name(dtype or str(text.get("torch_dtype") or text.get("dtype") or "bf16"))
+    quantised = _quantised_dtype(config) if dtype is None else None
+    kept_as = quantised or kept_as
+    mla = "kv_lora_rank" in text
+    heads = read.whole("num_attention_heads", "n_head", "n_heads", default=0)
+    return ModelShape(
+        name=name,
+        parameters=total,
+        active_parameters=min(counts.active, total),
+        embedding_parameters=counts.embedding,
+        head_parameters=counts.head,
+        weights_bytes=file_bytes or weights_bytes(total, kept_as),
+        dtype=kept_as,
+        groups=groups,
+        attention=attention_words(
+            groups, heads=heads, kv_heads=None if mla or not heads else read.kv_heads(), mla=mla
+        ),
+        vocabulary=read.whole("vocab_size", default=0) or None,
+        hidden=read.hidden(),
+        max_context=read.whole(
+            "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0
+        )
+        or None,
+        source=source,
+    )
+
+
+def _quantised_dtype(config: Config) -> str | None:
+    """The format that a config's quantization_config keeps its weights in, None when plain."""
+    settings = config.get("quantization_config")
+    if not isinstance(settings, Mapping):
+        return None
+    method = str(settings.get("quant_method", ""))
+    bits = settings.get("bits") or settings.get("w_bit")
+    if method in ("fp8", "fbgemm_fp8"):
+        return "fp8"
+    if method == "mxfp4":
+        return "mxfp4"
+    if bits == 4 or settings.get("load_in_4bit"):
+        return "int4"
+    return "int8" if bits == 8 or settings.get("load_in_8bit") else None
+
+
+class ConfigReader:
+    """Reads one config under its many key names; every miss is an error naming the keys."""
+
+    def __init__(self, config: Config, source: str) -> None:
+        self.config = config
+        self.source = source
+        self.family = str(config.get("model_type", ""))
+
+    def missing(self, what: str, *keys: str) -> ProfileError:
+        """The error for something that can't be known."""
+        said = " or ".join(f"'{key}'" for key in keys)
+        return ProfileError(
+            f"{what} can't be known: {said} is missing.",
+            where=self.source,
+            do_next="Give a config.json that has it, or a model profile.",
+        )
+
+    def whole(self, *keys: str, default: int | None = None) -> int:
+        """The first of `keys` that is there, as a whole number of 0 or more."""
+        for key in keys:
+            value = self.config.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ProfileError(
+                    f"'{key}' is {value!r}, not a whole number of 0 or more.", where=self.source
+                )
+            return value
+        if default is None:
+            raise self.missing("the model's shape", *keys)
+        return default
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """A yes-or-no key."""
+        return bool(self.config.get(key, default))
+
+    def words(self, *keys: str) -> tuple[str, ...] | None:
+        """The first of `keys` that holds a list, as strings; None when there is none."""
+        for key in keys:
+            value = self.config.get(key)
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                return tuple(str(entry) for entry in value)
+        return None
+
+    def letters(self) -> str:
+        """Nemotron-H's pattern, a letter a layer; empty elsewhere."""
+        pattern = self.config.get("hybrid_override_pattern")
+        return pattern if isinstance(pattern, str) else ""
+
+    def hidden(self) -> int:
+        """Width of the residual stream."""
+        return self.whole("hidden_size", "n_embd", "d_model", "dim")
+
+    def layers(self) -> int:
+        """Number of layers."""
+        if self.letters():
+            return len(self.letters())
+        count = self.whole("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+        if count < 1:
+            raise ProfileError("the model has no layers.", where=self.source)
+        return count
+
+    def query_heads(self) -> int:
+        """Number of query heads."""
+        count = self.whole("num_attention_heads", "n_head", "n_heads", "num_heads")
+        if count < 1:
+            raise ProfileError("the number of attention heads is 0.", where=self.source)
+        return count
+
+    def kv_heads(self) -> int:
+        """Number of KV heads; a config without one keeps a K and V for every query head."""
+        attention = self.config.get("attn_config")
+        if isinstance(attention, Mapping) and attention.get("kv_n_heads"):
+            return int(attention["kv_n_heads"])
+        if self.family in ("falcon", "RefinedWeb", "RefinedWebModel"):
+            if self.flag("new_decoder_architecture"):
+                return self.whole("num_kv_heads", "n_head_kv", default=self.query_heads())
+            return 1 if self.flag("multi_query", default=True) else self.query_heads()
+        if self.flag("multi_query_attention"):
+            return self.whole("multi_query_group_num")
+        if self.family == "gpt_bigcode" and self.flag("multi_query", default=True):
+            return 1
+        return self.whole(
+            "num_key_value_heads", "num_kv_heads", "n_head_kv", default=self.query_heads()
+        )
+
+    def head_dim(self) -> int:
+        """Width of one head: declared, else the hidden width shared out evenly."""
+        declared = self.whole(
+            "head_dim", "attention_head_dim", "kv_channels", "head_size", default=0
+        )
+        if declared:
+            return declared
+        hidden, heads = self.hidden(), self.query_heads()
+        if hidden % heads:
+            raise ProfileError(
+                f"the head width can't be known: 'head_dim' is missing and {hidden} does not "
+                f"divide by {heads} heads.",
+                where=self.source,
+            )
+        return hidden // heads
+
+    def heads(self) -> Heads:
+        """Heads of an ordinary attention layer."""
+        width = self.head_dim()
+        return Heads(query=self.query_heads(), kv=self.kv_heads(), key_dim=width, value_dim=width)
+
+    def full_heads(self) -> Heads:
+        """Heads of a global layer where those have a width or count of their own (Gemma 4)."""
+        own_kv = self.whole("num_global_key_value_heads", "global_kv_heads", default=0)
+        width = self.whole("global_head_dim", default=0) or self.head_dim()
+        return Heads(
+            query=self.query_heads(),
+            kv=own_kv or self.kv_heads(),
+            key_dim=width,
+            value_dim=width,
+        )
+
+
+_FULL = {"full_attention", "attention", "global", "global_attention", "full", "hybrid", "*"}
+_SLIDING = {"sliding_attention", "sliding", "local", "local_attention", "chunked_attention"}
+_RECURRENT = {"linear_attention", "mamba", "mamba2", "recurrent", "rglru", "conv", "M", "ssm"}
+_NO_ATTENTION = {"mlp", "moe", "-", "E", "none"}
+
+
+def layer_kinds(read: ConfigReader) -> tuple[str, ...]:
+    """One of `full`, `sliding`, `recurrent`, `none` for each layer."""
+    count = read.layers()
+    named = _named_kinds(read, count) or _period_kinds(read, count)
+    if named is not None:
+        return named
+    looks_recurrent = [
+        key
+        for key in ("mamba_num_heads", "mamba_d_state", "ssm_state_size", "linear_num_value_heads")
+        if key in read.config
+    ]
+    if looks_recurrent:
+        if "num_attention_heads" not in read.config or read.family in ("mamba", "mamba2"):
+            return ("recurrent",) * count
+        raise read.missing(
+            f"which layers keep a KV cache ('{looks_recurrent[0]}' says that some are recurrent)",
+            "layer_types",
+            "full_attention_interval",
+            "hybrid_override_pattern",
+        )
+    return _window_kinds(read, count)
+
+
+def _named_kinds(read: ConfigReader, count: int) -> tuple[str, ...] | None:
+    """Kinds from a list or a pattern that names each layer."""
+    names = read.words("layer_types", "layers_block_type", "block_types", "attention_layers")
+    if read.letters():
+        names = tuple(read.letters())
+    if names is None:
+        return None
+    if len(names) < count:
+        names = tuple(names[index % len(names)] for index in range(count))
+    kinds: list[str] = []
+    for name in names[:count]:
+        if name in _FULL:
+            kinds.append("full")
+        elif name in _SLIDING:
+            kinds.append("sliding")
+        elif name in _RECURRENT:
+            kinds.append("recurrent")
+        elif name in _NO_ATTENTION:
+            kinds.append("none")
+        else:
+            raise ProfileError(
+                f"a layer of the kind '{name}' is unknown, so its cache can't be known.",
+                where=read.source,
+            )
+    return tuple(kinds)
+
+
+def _period_kinds(read: ConfigReader, count: int) -> tuple[str, ...] | None:
+    """Kinds from 'every n-th layer attends', as Qwen3-Next, Jamba, Bamba and LFM2 write it."""
+    interval = read.whole("full_attention_interval", default=0)
+    if interval:
+        return tuple("recurrent" if (i + 1) % interval else "full" for i in range(count))
+    period = read.whole("attn_layer_period", default=0)
+    if period:
+        offset = read.whole("attn_layer_offset", default=0)
+        return tuple("full" if i % period == offset else "recurrent" for i in range(count))
+    for key in ("attn_layer_indices", "full_attn_idxs"):
+        indices = read.config.get(key)
+        if isinstance(indices, Sequence) and not isinstance(indices, str):
+            return tuple("full" if i in indices else "recurrent" for i in range(count))
+    return None
+
+
+def _window_kinds(read: ConfigReader, count: int) -> tuple[str, ...]:
+    """Kinds of a model whose layers all attend, some of them through a window."""
+    if (
+        not read.whole("sliding_window", default=0)
+        or read.config.get("use_sliding_window") is False
+    ):
+        return ("full",) * count
+    if read.family in ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"):
+        if not read.flag("use_sliding_window"):
+            return ("full",) * count
+        first = read.whole("max_window_layers", default=count)
+        return tuple("sliding" if i >= first else "full" for i in range(count))
+    if read.family in ("gemma2", "gpt_oss"):
+        return tuple("full" if i % 2 else "sliding" for i in range(count))
+    pattern = read.whole("sliding_window_pattern", "_sliding_window_pattern", default=0)
+    if not pattern and read.family.startswith("gemma3"):
+        pattern = 5 if read.family.startswith("gemma3n") else 6
+    if not pattern and read.family.startswith("cohere2"):
+        pattern = 4
+    if pattern:
+        return tuple("sliding" if (i + 1) % pattern else "full" for i in range(count))
+    return ("sliding",) * count
+
+
+def layer_groups(read: ConfigReader) -> tuple[LayerGroup, ...]:
+    """Layers gathered by how they keep their past; raises ProfileError on what is missing."""
+    kinds = _with_shared(read, layer_kinds(read))
+    groups: list[LayerGroup] = []
+    for kind, layers in sorted(Counter(kinds).items()):
+        if kind in ("full", "shared"):
+            groups.append(_attending(read, kind, layers))
+        elif kind == "sliding":
+            groups.append(_sliding(read, layers))
+        elif kind == "recurrent":
+            groups.append(
+                LayerGroup(kind="recurrent", layers=layers, state_elements=_state_elements(read))
+            )
+        else:
+            groups.append(LayerGroup(kind="none", layers=layers))
+    return tuple(groups)
+
+
+def _with_shared(read: ConfigReader, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Marks the layers that use another layer's KV (Gemma 3n and 4, Hunyuan's CLA)."""
+    shared = read.whole("num_kv_shared_layers", default=0)
+    if shared >= len(kinds):
+        raise ProfileError(
+            f"'num_kv_shared_layers' is {shared} of {len(kinds)} layers.", where=read.source
+        )
+    if shared:
+        return (*kinds[: len(kinds) - shared], *("shared",) * shared)
+    factor = read.whole("cla_share_factor", default=0) if read.flag("use_cla") else 0
+    if factor > 1:
+        return tuple("shared" if i % factor else kind for i, kind in enumerate(kinds))
+    return kinds
+
+
+def _attending(read: ConfigReader, kind: str, layers: int) -> LayerGroup:
+    """Layers that attend to everything, with a cache of their own unless `shared`."""
+    latent = read.whole("kv_lora_rank", default=0)
+    if latent:
+        rope = read.whole("qk_rope_head_dim")
+        width = read.query_heads() * (
+            read.whole("qk_nope_head_dim") + rope + read.whole("v_head_dim")
+        )
+        return LayerGroup(
+            kind="full", layers=layers, kv_elements=latent + rope, attention_width=width
+        )
+    heads = read.full_heads()
+    return LayerGroup(
+        kind="full" if kind == "full" else "shared",
+        layers=layers,
+        kv_elements=heads.kv_elements if kind == "full" else 0,
+        attention_width=heads.width,
+    )
+
+
+def _sliding(read: ConfigReader, layers: int) -> LayerGroup:
+    heads = read.heads()
+    window = read.whole("sliding_window", "attention_chunk_size", "local_attention_window")
+    return LayerGroup(
+        kind="sliding",
+        layers=layers,
+        kv_elements=heads.kv_elements,
+        window=window,
+        attention_width=heads.width,
+    )
+
+
+def _state_elements(read: ConfigReader) -> int:
+    """Numbers of state that one recurrent layer keeps for a conversation."""
+    config = read.config
+    if "linear_num_value_heads" in config:
+        values = read.whole("linear_num_value_heads") * read.whole("linear_value_head_dim")
+        keys = read.whole("linear_num_key_heads") * read.whole("linear_key_head_dim")
+        window = read.whole("linear_conv_kernel_dim", default=4) - 1
+        return values * read.whole("linear_key_head_dim") + window * (2 * keys + values)
+    if "mamba_num_heads" in config or "mamba_n_heads" in config:
+        inner = read.whole("mamba_num_heads", "mamba_n_heads") * read.whole(
+            "mamba_head_dim", "mamba_d_head"
+        )
+        state = read.whole("ssm_state_size", "mamba_d_state", "state_size")
+        window = read.whole("conv_kernel", "mamba_d_conv", default=4) - 1
+        groups = read.whole("n_groups", "mamba_n_groups", default=1)
+        return inner * state + window * (inner + 2 * groups * state)
+    if "mamba_d_state" in config or "state_size" in config:
+        inner = read.whole("mamba_expand", "expand", default=2) * read.hidden()
+        state = read.whole("mamba_d_state", "state_size")
+        return inner * (state + read.whole("mamba_d_conv", "conv_kernel", default=4) - 1)
+    if "lru_width" in config or "conv_L_cache" in config:
+        width = read.whole("lru_width", default=read.hidden())
+        return width * read.whole("conv1d_width", "conv_L_cache", default=4)
+    raise read.missing(
+        "the state of the recurrent layers", "linear_num_value_heads", "mamba_num_heads"
+    )

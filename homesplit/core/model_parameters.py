@@ -1,0 +1,276 @@
+"""Counts a model's parameters from its config, so that a shape needs no weight files."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from homesplit.core.shape import LayerGroup
+
+_PLAIN_MLP = {
+    "gpt2",
+    "gpt_neox",
+    "gpt_neo",
+    "gptj",
+    "gpt_bigcode",
+    "falcon",
+    "RefinedWeb",
+    "RefinedWebModel",
+    "mpt",
+    "opt",
+    "bloom",
+    "phi",
+    "starcoder2",
+    "nemotron",
+    "nemotron_h",
+    "persimmon",
+}
+"""Families whose feed-forward has two matrices; all others have a gate beside them."""
+
+_TIED = {
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "gemma3n_text",
+    "gemma4_text",
+    "gpt2",
+    "gpt_bigcode",
+    "falcon",
+    "RefinedWeb",
+    "RefinedWebModel",
+    "mpt",
+    "bloom",
+    "opt",
+    "cohere",
+    "cohere2",
+    "starcoder2",
+}
+"""Families whose class ties the output head to the embedding unless the config says otherwise."""
+
+_QKV_BIAS = {"qwen", "qwen2", "qwen2_moe", "gpt2", "gpt_neox", "gpt_oss", "opt", "bloom", "phi"}
+_OUT_BIAS = {"gpt2", "gpt_neox", "gpt_oss", "opt", "bloom", "phi", "starcoder2"}
+_QK_NORM = {"qwen3", "qwen3_moe", "gemma3_text", "gemma3", "gemma4_text"}
+_FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "gemma4_text", "glm4"}
+_LAYER_NORM_BIAS = {"gpt2", "gpt_neox", "gpt_bigcode", "opt", "bloom", "phi", "starcoder2"}
+
+
+class Reader(Protocol):
+    """What is asked of a config here."""
+
+    family: str
+
+    def whole(self, *keys: str, default: int | None = None) -> int:
+        """A whole number under the first of `keys` that is there."""
+        ...
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """A yes-or-no key."""
+        ...
+
+    def words(self, *keys: str) -> tuple[str, ...] | None:
+        """A list under the first of `keys` that is there."""
+        ...
+
+    def letters(self) -> str:
+        """Nemotron-H's pattern, a letter a layer; empty elsewhere."""
+        ...
+
+    def hidden(self) -> int:
+        """Width of the residual stream."""
+        ...
+
+    def layers(self) -> int:
+        """Number of layers."""
+        ...
+
+    def query_heads(self) -> int:
+        """Number of query heads."""
+        ...
+
+    def kv_heads(self) -> int:
+        """Number of KV heads."""
+        ...
+
+    def head_dim(self) -> int:
+        """Width of one head."""
+        ...
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """Parameters: all, those one token multiplies with, the looked-up table, the head."""
+
+    total: int
+    active: int
+    embedding: int
+    head: int
+
+
+def count_parameters(read: Reader, groups: tuple[LayerGroup, ...]) -> Counts:
+    """Parameters of the text model; raises ProfileError when a width is missing."""
+    hidden = read.hidden()
+    table = read.whole("vocab_size") * hidden
+    tied = read.flag("tie_word_embeddings", default=read.family in _TIED)
+    positions = _positions(read, hidden)
+    layers = sum(group.layers for group in groups)
+    mixing = sum(group.layers * _mixer(read, group) for group in groups)
+    forward, forward_active = _feed_forward(read, layers)
+    norms = layers * _norms_per_layer(read) * hidden + hidden * _norm_width(read)
+    shared = mixing + norms + positions + (table if tied else 2 * table)
+    return Counts(
+        total=shared + forward,
+        active=shared + forward_active,
+        embedding=(0 if tied else table) + positions,
+        head=table,
+    )
+
+
+def _positions(read: Reader, hidden: int) -> int:
+    learned = {"gpt2", "gpt_bigcode", "opt", "gpt_neo"}
+    if read.family not in learned:
+        return 0
+    return read.whole("n_positions", "max_position_embeddings", "n_ctx") * hidden
+
+
+def _norm_width(read: Reader) -> int:
+    return 2 if read.family in _LAYER_NORM_BIAS else 1
+
+
+def _norms_per_layer(read: Reader) -> int:
+    norms = 4 if read.family in _FOUR_NORMS else 2
+    if read.family in ("cohere", "cohere2", "falcon", "phi"):
+        norms = 1
+    return norms * _norm_width(read)
+
+
+def _mixer(read: Reader, group: LayerGroup) -> int:
+    """Parameters of what mixes tokens in one layer: attention, or a recurrent block."""
+    if group.kind == "none":
+        return 0
+    if group.kind == "recurrent":
+        return _recurrent(read)
+    if read.whole("kv_lora_rank", default=0):
+        return _latent_attention(read)
+    hidden, query = read.hidden(), read.query_heads()
+    width = read.head_dim()
+    kv = read.kv_heads()
+    if group.kv_elements and group.attention_width:
+        # Global layers of Gemma 4 have widths of their own, which the group already knows.
+        width = group.attention_width // (2 * query)
+        kv = group.kv_elements // (2 * width)
+    kv_width = 0 if group.kind == "shared" else 2 * kv * width
+    count = hidden * (query * width + kv_width) + query * width * hidden
+    if read.flag("attention_bias") or read.flag("bias") or read.family in _QKV_BIAS:
+        count += query * width + kv_width
+    if read.flag("attention_bias") or read.family in _OUT_BIAS:
+        count += hidden
+    if read.family in _QK_NORM or read.flag("use_qk_norm"):
+        count += 2 * width
+    if read.family == "gpt_oss":
+        count += query
+    return count
+
+
+def _latent_attention(read: Reader) -> int:
+    hidden, heads = read.hidden(), read.query_heads()
+    nope, rope = read.whole("qk_nope_head_dim"), read.whole("qk_rope_head_dim")
+    value, latent = read.whole("v_head_dim"), read.whole("kv_lora_rank")
+    low = read.whole("q_lora_rank", default=0)
+    asking = (
+        hidden * low + low + low * heads * (nope + rope) if low else hidden * heads * (nope + rope)
+    )
+    keeping = hidden * (latent + rope) + latent + latent * heads * (nope + value)
+    return asking + keeping + heads * value * hidden
+
+
+def _recurrent(read: Reader) -> int:
+    """Projections of a gated delta net or a Mamba block; smaller tensors are left out."""
+    hidden = read.hidden()
+    heads = read.whole("linear_num_value_heads", default=0)
+    if heads:
+        values = heads * read.whole("linear_value_head_dim")
+        keys = read.whole("linear_num_key_heads") * read.whole("linear_key_head_dim")
+        return hidden * (2 * keys + 2 * values + 2 * heads) + values * hidden
+    inner = read.whole("mamba_num_heads", "mamba_n_heads", default=0) * read.whole(
+        "mamba_head_dim", "mamba_d_head", default=0
+    )
+    inner = inner or read.whole("mamba_expand", "expand", default=2) * hidden
+    state = read.whole("ssm_state_size", "mamba_d_state", "state_size", default=16)
+    groups = read.whole("n_groups", "mamba_n_groups", default=1)
+    return hidden * (2 * inner + 2 * groups * state) + inner * hidden
+
+
+def _feed_forward(read: Reader, layers: int) -> tuple[int, int]:
+    """(all, active) parameters of every layer's feed-forward."""
+    experts = read.whole("num_local_experts", "num_experts", "n_routed_experts", default=0)
+    dense_layers, moe_layers = _forward_layers(read, layers, moe=experts > 1)
+    dense = dense_layers * _dense(read) if dense_layers else 0
+    if not moe_layers:
+        return dense, dense
+    chosen = read.whole(
+        "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k"
+    )
+    one, always = _expert(read), _always(read, experts)
+    return (
+        dense + moe_layers * (experts * one + always),
+        dense + moe_layers * (chosen * one + always),
+    )
+
+
+def _forward_layers(read: Reader, layers: int, *, moe: bool) -> tuple[int, int]:
+    """(ordinary, MoE) feed-forwards among the layers."""
+    if read.letters():
+        return read.letters().count("-"), read.letters().count("E")
+    if not moe:
+        return layers, 0
+    dense = _dense_layers(read, layers)
+    return dense, layers - dense
+
+
+def _dense(read: Reader) -> int:
+    hidden = read.hidden()
+    plain = read.family in _PLAIN_MLP
+    wide = (
+        read.whole(
+            "intermediate_size",
+            "n_inner",
+            "ffn_hidden_size",
+            "ffn_dim",
+            default=4 * hidden if plain else None,
+        )
+        or 4 * hidden
+    )
+    count = (2 if plain else 3) * hidden * wide
+    biased = {"gpt2", "gpt_neox", "gpt_bigcode", "opt", "bloom", "phi", "starcoder2"}
+    return count + (wide + hidden if read.family in biased else 0)
+
+
+def _expert(read: Reader) -> int:
+    hidden = read.hidden()
+    wide = read.whole("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
+    count = 3 * hidden * wide
+    return count + 2 * wide + hidden if read.family == "gpt_oss" else count
+
+
+def _always(read: Reader, experts: int) -> int:
+    """The router and what every token passes: shared experts."""
+    hidden = read.hidden()
+    wide = read.whole("shared_expert_intermediate_size", default=0)
+    if not wide:
+        shared = read.whole(
+            "n_shared_experts", "num_shared_experts", "num_shared_expert", default=0
+        )
+        wide = shared * read.whole("moe_intermediate_size", "intermediate_size")
+    gate = hidden if read.family == "qwen2_moe" else 0
+    bias = experts if read.family == "gpt_oss" else 0
+    return hidden * experts + 3 * hidden * wide + gate + bias
+
+
+def _dense_layers(read: Reader, layers: int) -> int:
+    """Layers of an MoE model that have an ordinary feed-forward."""
+    listed = read.words("mlp_only_layers")
+    first = read.whole("first_k_dense_replace", "num_dense_layers", default=0)
+    step = read.whole("decoder_sparse_step", "interleave_moe_layer_step", default=1)
+    stepped = layers - layers // step if step > 1 else 0
+    return min(layers, len(listed or ()) + first + stepped)
