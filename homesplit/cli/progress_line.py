@@ -1,0 +1,65 @@
+"""Progress with a total as one line that is drawn over, where stderr is a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from homesplit.core.events import Event, Progress
+from homesplit.stages.context import Context
+
+_BAR_CELLS = 30
+_PLAIN_STEP = 0.1
+"""Without a terminal a line is written for each further tenth only."""
+
+
+@contextmanager
+def with_progress_line(ctx: Context) -> Generator[Context, None, None]:
+    """`ctx`, whose counted progress is drawn in place; everything else is told as before."""
+    line = _Line(ctx)
+    try:
+        yield replace(ctx, emit=line.emit)
+    finally:
+        line.end()
+
+
+class _Line:
+    def __init__(self, ctx: Context) -> None:
+        self._tell = ctx.emit
+        self._open = False
+        self._tenths: dict[tuple[str | None, str], int] = {}
+        self._terminal = sys.stderr.isatty()
+
+    def emit(self, event: Event) -> None:
+        """Draw counted progress; pass on everything else."""
+        if not isinstance(event, Progress) or not event.total:
+            self.end()
+            self._tell(event)
+        elif self._terminal:
+            self._draw(event, event.done / event.total)
+        else:
+            self._step(event, event.done / event.total)
+
+    def end(self) -> None:
+        """Leave the drawn line."""
+        if self._open:
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+            self._open = False
+
+    def _draw(self, event: Progress, share: float) -> None:
+        filled = round(_BAR_CELLS * min(share, 1.0))
+        bar = "#" * filled + "." * (_BAR_CELLS - filled)
+        box = f"{event.box}: " if event.box else ""
+        sys.stderr.write(f"\r\x1b[K[{bar}] {share:4.0%} {box}{event.sentence}")
+        sys.stderr.flush()
+        self._open = True
+
+    def _step(self, event: Progress, share: float) -> None:
+        key = (event.box, event.step)
+        tenth = int(share / _PLAIN_STEP)
+        if self._tenths.get(key) != tenth:
+            self._tenths[key] = tenth
+            self._tell(event)
