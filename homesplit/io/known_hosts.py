@@ -1,0 +1,114 @@
+"""Which SSH host keys are trusted: the user's files are read, only our own is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncssh
+
+from homesplit.io.atomic import write_atomically
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One key that a known_hosts file holds for a host."""
+
+    file: Path
+    line: int
+    key: asyncssh.SSHKey
+    marker: str | None = None
+    """`cert-authority`, `revoked` or None."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA256 fingerprint of the key."""
+        return self.key.get_fingerprint()
+
+
+def lookup_name(host: str, port: int) -> str:
+    """The form in which known_hosts names a host: bare on port 22, else `[host]:port`."""
+    return host if port == 22 else f"[{host}]:{port}"
+
+
+def entries_for(files: Sequence[Path], names: Sequence[str]) -> list[Entry]:
+    """All entries of `files` that stand for one of `names` (see `lookup_name`).
+
+    A line that can't be understood is passed over, as OpenSSH does.
+    """
+    found: list[Entry] = []
+    for file in files:
+        try:
+            text = file.read_text(errors="replace")
+        except OSError:
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            entry = _entry(file, number, line, names)
+            if entry is not None:
+                found.append(entry)
+    return found
+
+
+def _entry(file: Path, number: int, line: str, names: Sequence[str]) -> Entry | None:
+    words = line.split()
+    if not words or words[0].startswith("#"):
+        return None
+    try:
+        hosts = asyncssh.import_known_hosts(line)
+        for name in names:
+            keys, authorities, revoked = hosts.match(name, "", None)[:3]
+            for marker, those in (
+                (None, keys),
+                ("cert-authority", authorities),
+                ("revoked", revoked),
+            ):
+                if those:
+                    return Entry(file=file, line=number, key=those[0], marker=marker)
+    except (ValueError, asyncssh.KeyImportError):
+        return None
+    return None
+
+
+def trusted_names(file: Path) -> dict[str, set[str]]:
+    """Fingerprints that a known_hosts file trusts, with the plain names they stand under."""
+    found: dict[str, set[str]] = {}
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        return found
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 3 or words[0][:1] in "#@":
+            continue
+        try:
+            key = asyncssh.import_public_key(" ".join(words[1:3]))
+        except (ValueError, asyncssh.KeyImportError):
+            continue
+        names = set() if words[0].startswith("|") else set(words[0].split(","))
+        found.setdefault(key.get_fingerprint(), set()).update(names)
+    return found
+
+
+def remember(file: Path, names: Sequence[str], key: asyncssh.SSHKey) -> None:
+    """Add a key to our own file (mode 0600), once."""
+    if any(e.key == key for e in entries_for([file], names) if e.marker is None):
+        return
+    algorithm, data = key.export_public_key().decode().split()[:2]
+    line = f"{','.join(dict.fromkeys(names))} {algorithm} {data}\n"
+    before = file.read_text(errors="replace") if file.exists() else ""
+    if before and not before.endswith("\n"):
+        before += "\n"
+    write_atomically(file, (before + line).encode(), mode=0o600)
+
+
+def default_files() -> list[Path]:
+    """The user's and the system's known_hosts files."""
+    home = Path.home() / ".ssh"
+    return [home / "known_hosts", home / "known_hosts2", Path("/etc/ssh/ssh_known_hosts")]
+
+
+def removal_command(entry: Entry, name: str) -> str:
+    """The one command that takes `name` out of the entry's file."""
+    return f"ssh-keygen -R '{name}' -f '{os.fspath(entry.file)}'"

@@ -1,0 +1,73 @@
+"""This machine as a box: the same scripts, without SSH."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import os
+import signal
+from typing import Any
+
+from homesplit.errors import UnreachableError
+from homesplit.io.box import Box, Forward, Pipes
+from homesplit.io.shell import COMMAND
+
+
+class LocalBox(Box):
+    """The machine that homesplit itself runs on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.address = "127.0.0.1"
+        self.user = getpass.getuser()
+        self.local = True
+        self._home = os.path.expanduser("~")
+
+    async def _open(self) -> Pipes:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                "sh",
+                "-c",
+                COMMAND,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=self._home,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UnreachableError(f"`sh` can't be started here: {error}.") from error
+
+        def kill() -> None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGTERM)
+
+        stdin: Any = process.stdin
+        stdout: Any = process.stdout
+        stderr: Any = process.stderr
+        return Pipes(stdin=stdin, stdout=stdout, stderr=stderr, wait=process.wait, kill=kill)
+
+    async def forward(self, remote_host: str, remote_port: int) -> Forward:
+        """Nothing needs to be carried: loopback is loopback."""
+        if remote_host not in ("127.0.0.1", "localhost"):
+            raise UnreachableError(
+                f"{remote_host} is not this machine's loopback.", where=self.name
+            )
+        return _LocalForward(remote_port)
+
+    async def close(self) -> None:
+        """There is no connection to close."""
+
+
+class _LocalForward:
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    async def close(self) -> None:
+        """Nothing was opened."""

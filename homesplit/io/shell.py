@@ -1,0 +1,91 @@
+"""The one command line that any login shell understands, and what comes back through it.
+
+The script itself travels on standard input, so that no login shell (fish, tcsh, dash)
+has to understand its quoting and no process list shows it. What start files and banners
+print lies before the begin marker and is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+COMMAND = (
+    'exec sh -c \'IFS=" " read -r n t; '
+    'printf "\\n%s\\n" "$t"; printf "\\n%s\\n" "$t" >&2; '
+    's=$(dd bs=1 count="$n" 2>/dev/null); (eval "$s"); c=$?; '
+    'printf "%s %s\\n" "$t" "$c" >&2; printf "%s %s\\n" "$t" "$c"\''
+)
+"""Given to the login shell: no backslash before a quote, no `!`, nothing that differs by shell."""
+
+
+def opening(script: str, token: str) -> bytes:
+    """What is written to standard input first; the script's own input follows it."""
+    raw = script.encode()
+    return f"{len(raw)} {token}\n".encode() + raw
+
+
+@dataclass(slots=True)
+class Between:
+    """Takes a stream in pieces and gives back only what lies between the two markers.
+
+    `code` is the script's exit status once the end marker has come, else None.
+    """
+
+    token: str
+    begun: bool = False
+    code: int | None = None
+    _held: bytes = b""
+    before: bytearray = field(default_factory=bytearray)
+
+    def feed(self, piece: bytes) -> bytes:
+        """The payload that this piece completes; holds back what may be a marker's start."""
+        if self.code is not None:
+            return b""
+        self._held += piece
+        if not self.begun and not self._begin():
+            return b""
+        return self._payload()
+
+    def rest(self) -> bytes:
+        """What was held back, when the stream ended without its end marker."""
+        held, self._held = self._held, b""
+        return held if self.begun and self.code is None else b""
+
+    def _begin(self) -> bool:
+        marker = f"\n{self.token}\n".encode()
+        at = self._held.find(marker)
+        if at < 0:
+            keep = len(marker) - 1
+            self.before += self._held[:-keep]
+            del self.before[:-4096]
+            self._held = self._held[-keep:]
+            return False
+        self.before += self._held[:at]
+        self._held = self._held[at + len(marker) :]
+        self.begun = True
+        return True
+
+    def _payload(self) -> bytes:
+        # No newline before it: a line that ends must not be held back as a marker's start.
+        marker = f"{self.token} ".encode()
+        at = self._held.find(marker)
+        if at < 0:
+            keep = _possible_start(self._held, marker)
+            cut = len(self._held) - keep
+            payload, self._held = self._held[:cut], self._held[cut:]
+            return payload
+        end = self._held.find(b"\n", at + 1)
+        if end < 0:
+            payload, self._held = self._held[:at], self._held[at:]
+            return payload
+        self.code = int(self._held[at + len(marker) : end])
+        payload, self._held = self._held[:at], b""
+        return payload
+
+
+def _possible_start(held: bytes, marker: bytes) -> int:
+    """How many last bytes of `held` could be the beginning of `marker`."""
+    for size in range(min(len(marker) - 1, len(held)), 0, -1):
+        if held.endswith(marker[:size]):
+            return size
+    return 0
