@@ -1,0 +1,139 @@
+"""ZeroMQ sockets as every process here opens them: CURVE, bounded, and never waiting for ever.
+
+A listening socket lets in exactly the keys it was told (ZAP); whoever connects names the
+key it expects to find. `Gatekeeper` answers ZeroMQ's question "may this key come in?" and
+must be started before the first listening socket of its context binds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import zmq
+from zmq.utils import z85
+
+from homesplit_engine.config import Keys
+
+CONTROL_DOMAIN = "control"
+KV_DOMAIN = "kv"
+ROUTER_NAME = "router"
+
+CONTROL_HWM = 10_000
+"""Control messages queued for one peer: about a minute of steps."""
+KV_HWM = 4
+"""Frames queued for one peer; more would only hide how fast the link is."""
+HEARTBEAT_MS = 2_000
+HANDSHAKE_MS = 5_000
+SEND_TIMEOUT_MS = 1_000
+
+_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+_ZAP_VERSION = b"1.0"
+
+Socket = zmq.Socket[bytes]
+Context = zmq.Context[Socket]
+
+
+class SocketError(Exception):
+    """A socket can't be opened as asked; the message says which address and why."""
+
+
+class Gatekeeper:
+    """Lets exactly the allowed CURVE keys into the listening sockets of one context (ZAP).
+
+    `allowed` maps a domain (`control`, `kv`) to peers: name to public key (Z85). The name is
+    afterwards known to the receiver of a message by `peer_name`.
+    """
+
+    def __init__(self, context: zmq.Context[Any], allowed: Mapping[str, Mapping[str, str]]) -> None:
+        self._names = {
+            domain: {z85.decode(key): name for name, key in peers.items()}
+            for domain, peers in allowed.items()
+        }
+        self._socket = context.socket(zmq.REP)
+        self._socket.linger = 0
+        self._socket.bind(_ZAP_ENDPOINT)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._answer, name="gatekeeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and closes its socket."""
+        self._stopping.set()
+        self._thread.join(timeout=2.0)
+
+    def _answer(self) -> None:
+        while not self._stopping.is_set():
+            if self._socket.poll(200):
+                self._socket.send_multipart(self._verdict(self._socket.recv_multipart()))
+        self._socket.close()
+
+    def _verdict(self, question: list[bytes]) -> list[bytes]:
+        version, request_id, domain, _address, _identity, mechanism, *credentials = question
+        name = None
+        if version == _ZAP_VERSION and mechanism == b"CURVE" and len(credentials) == 1:
+            name = self._names.get(domain.decode(errors="replace"), {}).get(credentials[0])
+        if name is None:
+            return [_ZAP_VERSION, request_id, b"400", b"this key is not let in here", b"", b""]
+        return [_ZAP_VERSION, request_id, b"200", b"OK", name.encode(), b""]
+
+
+def listening_socket(
+    context: zmq.Context[Any], *, keys: Keys, domain: str, max_bytes: int, hwm: int
+) -> zmq.Socket[Any]:
+    """A ROUTER socket with our CURVE identity; messages over `max_bytes` cut the peer off."""
+    socket = _bounded(context.socket(zmq.ROUTER), max_bytes, hwm)
+    socket.curve_server = True
+    socket.curve_secretkey = keys.secret.encode()
+    socket.zap_domain = domain.encode()
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    # A peer that restarts under its old name takes the place of its dead connection.
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    return socket
+
+
+def connecting_socket(
+    context: zmq.Context[Any], *, keys: Keys, server_key: str, max_bytes: int, hwm: int
+) -> zmq.Socket[Any]:
+    """A DEALER socket that will only talk to whoever holds `server_key`'s secret."""
+    socket = _bounded(context.socket(zmq.DEALER), max_bytes, hwm)
+    socket.curve_serverkey = server_key.encode()
+    socket.curve_publickey = keys.public.encode()
+    socket.curve_secretkey = keys.secret.encode()
+    socket.setsockopt(zmq.ROUTING_ID, keys.name.encode())
+    return socket
+
+
+def bind(socket: zmq.Socket[Any], host: str, port: int) -> str:
+    """Listens on one interface only; port 0 takes a free one. Returns the endpoint."""
+    shown = f"[{host}]" if ":" in host else host
+    if ":" in host:
+        socket.setsockopt(zmq.IPV6, 1)
+    try:
+        socket.bind(f"tcp://{shown}:{port or '*'}")
+    except zmq.ZMQError as error:
+        raise SocketError(
+            f"can't listen on {shown}:{port}: {error.strerror}; choose another port or address"
+        ) from error
+    endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
+    return bytes(endpoint).rstrip(b"\0").decode()
+
+
+def peer_name(frame: zmq.Frame) -> str:
+    """The name under which the sender of a received frame was let in."""
+    return str(frame.get("User-Id"))
+
+
+def _bounded(socket: zmq.Socket[Any], max_bytes: int, hwm: int) -> zmq.Socket[Any]:
+    socket.linger = 0
+    socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+    socket.setsockopt(zmq.SNDHWM, hwm)
+    socket.setsockopt(zmq.RCVHWM, hwm)
+    socket.setsockopt(zmq.SNDTIMEO, SEND_TIMEOUT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL, 50)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
+    return socket
