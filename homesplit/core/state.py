@@ -1,0 +1,399 @@
+"""The state that every screen draws, and `apply`, the only function that makes a new one.
+
+Everything that grows with time is a ring with a bound, so that a day of monitoring holds
+no more memory than its first minutes.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from homesplit_engine.records import (
+    Fault,
+    ModeSetting,
+    ModeSwitch,
+    RequestRecord,
+    WorkerStatus,
+)
+from homesplit_engine.words import Figures, Timeline, longest_gap_s, tpot_s, ttft_s, ttst_s
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from homesplit.core import events
+from homesplit.core.choices import Choices
+from homesplit.core.deployment import Deployment, DeployPlan
+from homesplit.core.link import LinkProfile
+from homesplit.core.machine import BoxProfile, FoundBox
+from homesplit.core.plan import Plan
+
+MAX_STEPS = 1500
+MAX_TRANSFERS = 200
+MAX_RECORDS = 60
+MAX_REQUESTS = 1500
+MAX_LOG = 400
+MAX_SMALL = 40
+
+_T = TypeVar("_T")
+
+
+def _ring(items: tuple[_T, ...], item: _T, bound: int) -> tuple[_T, ...]:
+    """`items` with `item` at the end, the oldest dropped beyond `bound`."""
+    return (*items[1 - bound :], item) if len(items) >= bound else (*items, item)
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """One line of what happened, kept for the log pane."""
+
+    stage: str
+    box: str | None
+    text: str
+    bad: bool = False
+
+
+class StageState(Struct, frozen=True, kw_only=True):
+    """How one stage stands: `idle`, `running`, `done` or `failed`, and its latest sentence."""
+
+    status: str = "idle"
+    sentence: str = ""
+    progress: tuple[events.Progress, ...] = ()
+    """The latest of each (box, step) of the run in progress, in the order they began."""
+    failure: events.StageFailed | None = None
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """A finished request, boiled down to what the charts need; times on the router's clock."""
+
+    request_id: str
+    at_s: float
+    """When it ended, or was received if it never had a token."""
+    received_s: float
+    mode: str
+    served: str
+    outcome: str
+    prompt_tokens: int
+    output_tokens: int
+    ttft_s: float | None
+    ttst_s: float | None
+    tpot_s: float | None
+    longest_gap_s: float | None
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """The load generator as it stands."""
+
+    running: bool = False
+    workload: str = ""
+    rate_requests_per_s: float | None = None
+    seconds: float | None = None
+    last: Figures | None = None
+
+
+class Engine(Struct, frozen=True, kw_only=True):
+    """What the running boxes have told, newest last; times on the router's clock."""
+
+    latest_s: float | None = None
+    """The newest moment that any event spoke of."""
+    first_s: float | None = None
+    setting: ModeSetting | None = None
+    steps: tuple[events.StepSeen, ...] = ()
+    transfers: tuple[events.TransferSeen, ...] = ()
+    records: tuple[RequestRecord, ...] = ()
+    requests: tuple[Done, ...] = ()
+    statuses: dict[str, WorkerStatus] = field(default_factory=dict[str, WorkerStatus])
+    offsets: dict[str, float] = field(default_factory=dict[str, float])
+    lost: tuple[str, ...] = ()
+    switches: tuple[ModeSwitch, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    total_requests: int = 0
+    total_handoffs: int = 0
+    total_handoff_bytes: int = 0
+
+
+class RunState(Struct, frozen=True, kw_only=True):
+    """Everything known in this session."""
+
+    stages: dict[str, StageState] = field(default_factory=dict[str, StageState])
+    boxes: tuple[FoundBox, ...] = ()
+    profiles: dict[str, BoxProfile] = field(default_factory=dict[str, BoxProfile])
+    links: tuple[LinkProfile, ...] = ()
+    choices: Choices = field(default_factory=Choices)
+    plan: Plan | None = None
+    deploy_plan: DeployPlan | None = None
+    deployment: Deployment | None = None
+    engine: Engine = field(default_factory=Engine)
+    load: Load = field(default_factory=Load)
+    compared: tuple[events.CompareRun, ...] = ()
+    verdict: events.CompareVerdict | None = None
+    entries: tuple[events.EntryWritten, ...] = ()
+    failures: tuple[events.StageFailed, ...] = ()
+    log: tuple[LogLine, ...] = ()
+
+    def stage(self, name: str) -> StageState:
+        """One stage's state; a stage that never began is idle."""
+        return self.stages.get(name, StageState())
+
+
+def link_between(state: RunState, a: str, b: str) -> LinkProfile | None:
+    """The newest link profile between two boxes, whichever way round it was measured."""
+    ends = {a, b}
+    return next((link for link in reversed(state.links) if {link.a, link.b} == ends), None)
+
+
+def apply(state: RunState, event: events.Event) -> RunState:
+    """The state after `event`; the only way a state comes to be."""
+    match event:
+        case events.StageStarted():
+            return _stage_started(state, event)
+        case events.Progress():
+            return _progress(state, event)
+        case events.StageEnded():
+            return _stage_ended(state, event)
+        case events.StageFailed():
+            return _stage_failed(state, event)
+        case events.BoxFound(box=box):
+            return _box_found(state, box)
+        case events.BoxGone(name=name):
+            return replace(state, boxes=tuple(box for box in state.boxes if box.name != name))
+        case events.BoxProbed(profile=profile):
+            return replace(state, profiles={**state.profiles, profile.name: profile})
+        case events.LinkProbed(link=link):
+            return _link_probed(state, link)
+        case events.ChoiceMade(choices=choices):
+            return replace(state, choices=choices)
+        case events.PlanMade(plan=plan):
+            return replace(state, plan=plan)
+        case events.DeployPlanned(plan=plan):
+            return replace(state, deploy_plan=plan)
+        case events.DeploymentSeen(deployment=deployment):
+            return _deployment_seen(state, deployment)
+        case events.LoadStarted():
+            return _load_started(state, event)
+        case events.LoadEnded():
+            return _load_ended(state, event)
+        case events.CompareRun():
+            return _compare_run(state, event)
+        case events.CompareVerdict():
+            return replace(state, verdict=event)
+        case events.EntryWritten():
+            return _entry_written(state, event)
+        case _:
+            return replace(state, engine=_engine(state.engine, event))
+
+
+# ------------------------------------------------------------------------------ stages
+
+
+def _with_stage(state: RunState, name: str, stage: StageState, line: LogLine | None) -> RunState:
+    log = state.log if line is None else _ring(state.log, line, MAX_LOG)
+    return replace(state, stages={**state.stages, name: stage}, log=log)
+
+
+def _stage_started(state: RunState, event: events.StageStarted) -> RunState:
+    line = LogLine(stage=event.stage, box=None, text=event.sentence)
+    stage = StageState(status="running", sentence=event.sentence)
+    fresh = _with_stage(state, event.stage, stage, line)
+    if event.stage == "compare":
+        return replace(fresh, compared=(), verdict=None)
+    return fresh
+
+
+def _progress(state: RunState, event: events.Progress) -> RunState:
+    stage = state.stage(event.stage)
+    same = next(
+        (n for n, p in enumerate(stage.progress) if (p.box, p.step) == (event.box, event.step)),
+        None,
+    )
+    if same is None:
+        progress = _ring(stage.progress, event, MAX_SMALL)
+        line = LogLine(stage=event.stage, box=event.box, text=event.sentence or event.step)
+    else:
+        told = stage.progress[same].sentence
+        progress = (*stage.progress[:same], event, *stage.progress[same + 1 :])
+        line = (
+            LogLine(stage=event.stage, box=event.box, text=event.sentence)
+            if event.sentence and event.sentence != told
+            else None
+        )
+    status = stage.status if stage.status != "idle" else "running"
+    return _with_stage(state, event.stage, replace(stage, status=status, progress=progress), line)
+
+
+def _stage_ended(state: RunState, event: events.StageEnded) -> RunState:
+    line = LogLine(stage=event.stage, box=None, text=event.sentence)
+    before = state.stage(event.stage)
+    stage = StageState(status="done", sentence=event.sentence, progress=before.progress)
+    return _with_stage(state, event.stage, stage, line)
+
+
+def _stage_failed(state: RunState, event: events.StageFailed) -> RunState:
+    line = LogLine(stage=event.stage, box=event.where, text=event.what, bad=True)
+    before = state.stage(event.stage)
+    stage = StageState(
+        status="failed", sentence=event.what, progress=before.progress, failure=event
+    )
+    failed = _with_stage(state, event.stage, stage, line)
+    return replace(failed, failures=_ring(state.failures, event, MAX_SMALL))
+
+
+# ---------------------------------------------------------------------------- machines
+
+
+def _box_found(state: RunState, box: FoundBox) -> RunState:
+    if any(known.name == box.name for known in state.boxes):
+        boxes = tuple(box if known.name == box.name else known for known in state.boxes)
+    else:
+        boxes = tuple(sorted((*state.boxes, box), key=_box_order))
+    return replace(state, boxes=boxes)
+
+
+def _box_order(box: FoundBox) -> tuple[bool, bool, str]:
+    """Usable ones first, this machine last among them, then by name."""
+    return (not box.usable, box.this_machine, box.name)
+
+
+def _link_probed(state: RunState, link: LinkProfile) -> RunState:
+    others = tuple(known for known in state.links if {known.a, known.b} != {link.a, link.b})
+    return replace(state, links=_ring(others, link, MAX_SMALL))
+
+
+# ------------------------------------------------------- deployment, load, comparison
+
+
+def _deployment_seen(state: RunState, deployment: Deployment | None) -> RunState:
+    if deployment is None:
+        return replace(state, deployment=None)
+    new = state.deployment is None or state.deployment.id != deployment.id
+    engine = Engine() if new else state.engine
+    if engine.setting is None:
+        engine = replace(engine, setting=deployment.setting)
+    return replace(state, deployment=deployment, engine=engine)
+
+
+def _load_started(state: RunState, event: events.LoadStarted) -> RunState:
+    load = Load(
+        running=True,
+        workload=event.workload,
+        rate_requests_per_s=event.rate_requests_per_s,
+        seconds=event.seconds,
+        last=state.load.last,
+    )
+    return replace(state, load=load)
+
+
+def _load_ended(state: RunState, event: events.LoadEnded) -> RunState:
+    return replace(state, load=replace(state.load, running=False, last=event.figures))
+
+
+def _compare_run(state: RunState, event: events.CompareRun) -> RunState:
+    key = (event.mode, event.prefill)
+    kept = tuple(run for run in state.compared if (run.mode, run.prefill) != key)
+    if len(kept) == len(state.compared):
+        return replace(state, compared=(*state.compared, event))
+    same = tuple(event if (r.mode, r.prefill) == key else r for r in state.compared)
+    return replace(state, compared=same)
+
+
+def _entry_written(state: RunState, event: events.EntryWritten) -> RunState:
+    others = tuple(entry for entry in state.entries if entry.id != event.id)
+    return replace(state, entries=_ring(others, event, 500))
+
+
+# ------------------------------------------------------------------------------ engine
+
+
+def _seen_at(engine: Engine, at_s: float) -> Engine:
+    latest = at_s if engine.latest_s is None else max(engine.latest_s, at_s)
+    return replace(
+        engine, latest_s=latest, first_s=at_s if engine.first_s is None else engine.first_s
+    )
+
+
+def _engine(engine: Engine, event: events.Event) -> Engine:
+    match event:
+        case events.StepSeen():
+            return _step(engine, event)
+        case events.TransferSeen():
+            return _transfer(engine, event)
+        case events.RequestDone(record=record):
+            return _request(engine, record)
+        case events.StatusSeen(status=status):
+            return _status(engine, status)
+        case events.WorkerLost(box=box, at_s=at_s):
+            return replace(_seen_at(engine, at_s), lost=tuple(sorted({*engine.lost, box})))
+        case events.WorkerBack(box=box, at_s=at_s):
+            lost = tuple(name for name in engine.lost if name != box)
+            return replace(_seen_at(engine, at_s), lost=lost)
+        case events.ModeSwitched(switch=switch):
+            switches = _ring(engine.switches, switch, MAX_SMALL)
+            seen = _seen_at(engine, switch.at_s)
+            return replace(seen, switches=switches, setting=switch.setting)
+        case events.FaultSeen(fault=fault):
+            faults = _ring(engine.faults, fault, MAX_SMALL)
+            return replace(_seen_at(engine, fault.at_s), faults=faults)
+        case _:
+            return engine
+
+
+def _step(engine: Engine, event: events.StepSeen) -> Engine:
+    return replace(
+        _seen_at(engine, event.event.end_s + event.offset_s),
+        steps=_ring(engine.steps, event, MAX_STEPS),
+        offsets=_with_offset(engine, event.event.box, event.offset_s),
+    )
+
+
+def _with_offset(engine: Engine, box: str, offset_s: float) -> dict[str, float]:
+    if engine.offsets.get(box) == offset_s:
+        return engine.offsets
+    return {**engine.offsets, box: offset_s}
+
+
+def _transfer(engine: Engine, event: events.TransferSeen) -> Engine:
+    return replace(
+        _seen_at(engine, event.event.end_s + event.offset_s),
+        transfers=_ring(engine.transfers, event, MAX_TRANSFERS),
+        total_handoffs=engine.total_handoffs + event.event.committed,
+        total_handoff_bytes=engine.total_handoff_bytes + event.event.bytes,
+    )
+
+
+def _request(engine: Engine, record: RequestRecord) -> Engine:
+    done = boiled_down(record)
+    return replace(
+        _seen_at(engine, done.at_s),
+        records=_ring(engine.records, record, MAX_RECORDS),
+        requests=_ring(engine.requests, done, MAX_REQUESTS),
+        total_requests=engine.total_requests + 1,
+    )
+
+
+def _status(engine: Engine, status: WorkerStatus) -> Engine:
+    statuses = {**engine.statuses, status.box: status}
+    offset = engine.offsets.get(status.box)
+    seen = engine if offset is None else _seen_at(engine, status.clock_s + offset)
+    return replace(seen, statuses=statuses)
+
+
+def boiled_down(record: RequestRecord) -> Done:
+    """A request's record without its token times, in the measuring words."""
+    line = Timeline(
+        request_id=record.request_id,
+        outcome=record.outcome,
+        start_s=record.received_s,
+        token_s=record.token_s,
+        output_tokens=record.output_tokens,
+    )
+    return Done(
+        request_id=record.request_id,
+        at_s=record.token_s[-1] if record.token_s else record.received_s,
+        received_s=record.received_s,
+        mode=record.mode,
+        served=record.served,
+        outcome=record.outcome,
+        prompt_tokens=record.prompt_tokens,
+        output_tokens=record.output_tokens,
+        ttft_s=ttft_s(line),
+        ttst_s=ttst_s(line),
+        tpot_s=tpot_s(line),
+        longest_gap_s=longest_gap_s(line),
+    )

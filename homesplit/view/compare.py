@@ -1,0 +1,218 @@
+"""The Compare screen: modes as columns that fill as they run, predicted beside measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from homesplit.core.events import CompareRun
+from homesplit.core.plan import ModePrediction
+from homesplit.core.state import RunState
+from homesplit.view import numbers
+from homesplit.view.spans import EMPTY, Line, Lines, Span, bar, crop, fit, line, wrap
+
+NOTHING_COMPARED = (
+    "Nothing compared yet. A comparison sends the same requests through each mode on the "
+    "same boxes, in turn, and puts what was predicted beside what was measured. "
+    "The measurement has the last word."
+)
+CANDIDATES = (
+    ("colocated", "whole"),
+    ("colocated", "chunked"),
+    ("replica", "chunked"),
+    ("split", "chunked"),
+)
+
+
+def verdict(state: RunState, width: int) -> Lines:
+    """The verdict, or how far the comparison is, or what it would do."""
+    found = state.verdict
+    if found is not None:
+        same = {
+            True: Span("✓ every mode wrote the same text", "good"),
+            False: Span("✗ the modes wrote different text", "bad"),
+            None: Span("? texts not compared", "dim"),
+        }[found.identical_text]
+        name = found.mode or "no mode stands out"
+        return (
+            line(Span(f" {name} ", "!key"), "  ", same),
+            *wrap(found.sentence, width, "strong", limit=3),
+        )
+    stage = state.stage("compare")
+    if stage.status == "running":
+        return wrap(stage.sentence or "Comparing.", width, "strong", limit=2)
+    return wrap(NOTHING_COMPARED, width, "dim")
+
+
+def table(state: RunState, width: int) -> Lines:
+    """Rows of figures, a column for each mode."""
+    columns = _columns(state)
+    label = 22
+    cell = max(12, min(26, (width - label) // max(len(columns), 1)))
+    rows: list[Line] = [_heads(columns, state, label, cell)]
+    for name, measured, predicted, show, best in _FIGURES:
+        rows.append(EMPTY)
+        rows.append(_measured_row(name, columns, measured, show, best, label, cell))
+        rows.append(_predicted_row(state, columns, predicted, show, label, cell))
+    rows.append(EMPTY)
+    rows.append(_count_row(columns, label, cell))
+    rows.append(_bar_row(columns, label, cell))
+    return tuple(crop(row, width) for row in rows)
+
+
+Column = tuple[str, str, CompareRun | None]
+
+
+def _columns(state: RunState) -> tuple[Column, ...]:
+    run = {(one.mode, one.prefill): one for one in state.compared}
+    names = list(CANDIDATES) + [key for key in run if key not in CANDIDATES]
+    if state.verdict is not None:
+        names = [key for key in names if key in run] or names
+    return tuple((mode, prefill, run.get((mode, prefill))) for mode, prefill in names)
+
+
+def _heads(columns: tuple[Column, ...], state: RunState, label: int, cell: int) -> Line:
+    parts = [*fit(EMPTY, label)]
+    running = state.stage("compare").status == "running"
+    waiting = next((n for n, (_, _, run) in enumerate(columns) if run is None), None)
+    for number, (mode, prefill, run) in enumerate(columns):
+        best = state.verdict is not None and state.verdict.mode == mode
+        mark = "▸" if best else ("●" if running and number == waiting else " ")
+        style = f" {prefill}" if mode == "colocated" else ""
+        name = line(Span(f"{mark} ", "key"), Span(mode, "strong"), Span(style, "dim"))
+        parts.extend(fit(name, cell))
+        del run
+    return tuple(parts)
+
+
+def _ttft(run: CompareRun) -> float | None:
+    return run.figures.ttft_s.p50
+
+
+def _ttft_p90(run: CompareRun) -> float | None:
+    return run.figures.ttft_s.p90
+
+
+def _tpot(run: CompareRun) -> float | None:
+    return run.figures.tpot_s.p50
+
+
+def _stall(run: CompareRun) -> float | None:
+    return run.figures.stall_s.p90
+
+
+def _attainment(run: CompareRun) -> float | None:
+    return run.figures.attainment
+
+
+def _goodput(run: CompareRun) -> float | None:
+    return run.figures.goodput_requests_per_s
+
+
+def _requests(value: float | None) -> str:
+    return numbers.per_second(value, " req")
+
+
+Show = Callable[[float | None], str]
+_FIGURES: tuple[tuple[str, Callable[[CompareRun], float | None], str, Show, int], ...] = (
+    ("TTFT p50", _ttft, "ttft_s", numbers.seconds, -1),
+    ("TTFT p90", _ttft_p90, "ttft_p90_s", numbers.seconds, -1),
+    ("TPOT p50", _tpot, "tpot_s", numbers.seconds, -1),
+    ("stalled p90", _stall, "stall_s", numbers.seconds, -1),
+    ("inside targets", _attainment, "attainment", numbers.share, 1),
+    ("goodput", _goodput, "goodput_requests_per_s", _requests, 1),
+)
+"""Name, measured figure, key of the prediction, how it is shown, 1 where more is better."""
+
+
+def _measured_row(
+    name: str,
+    columns: tuple[Column, ...],
+    measured: Callable[[CompareRun], float | None],
+    show: Show,
+    better: int,
+    label: int,
+    cell: int,
+) -> Line:
+    values = [measured(run) if run is not None else None for _, _, run in columns]
+    known = [value for value in values if value is not None]
+    best = (max(known) if better > 0 else min(known)) if len(known) > 1 else None
+    parts = [*fit(line(Span(f"{name:<15}", "strong"), Span("meas.", "dim")), label)]
+    for value, (_, _, run) in zip(values, columns, strict=True):
+        text = show(value) if run is not None else "…"
+        first = value is not None and value == best
+        parts.extend(
+            fit(
+                line(
+                    Span("  "),
+                    Span(text, "strong" if first else ""),
+                    Span(" ✓" if first else "", "good"),
+                ),
+                cell,
+            )
+        )
+    return tuple(parts)
+
+
+def _predicted_row(
+    state: RunState, columns: tuple[Column, ...], key: str, show: Show, label: int, cell: int
+) -> Line:
+    parts = [*fit(line(" " * 15, Span("pred.", "dim")), label)]
+    for mode, prefill, run in columns:
+        value = _predicted(state, mode, prefill, run, key)
+        parts.extend(fit(line("  ", Span(show(value), "dim")), cell))
+    return tuple(parts)
+
+
+def _predicted(
+    state: RunState, mode: str, prefill: str, run: CompareRun | None, key: str
+) -> float | None:
+    if run is not None and run.predicted is not None and key in run.predicted:
+        return run.predicted[key]
+    if state.plan is None:
+        return None
+    found = next(
+        (one for one in state.plan.modes if one.mode == mode and one.prefill == prefill), None
+    )
+    return _from_plan(found, key) if found is not None else None
+
+
+def _from_plan(found: ModePrediction, key: str) -> float | None:
+    match key:
+        case "ttft_s":
+            return found.ttft_s.p50
+        case "ttft_p90_s":
+            return found.ttft_s.p90
+        case "tpot_s":
+            return found.tpot_s.p50
+        case "stall_s":
+            return found.stall_s.p90
+        case "attainment":
+            return found.attainment
+        case _:
+            return found.goodput_requests_per_s
+
+
+def _count_row(columns: tuple[Column, ...], label: int, cell: int) -> Line:
+    parts = [*fit(line(Span("requests", "strong")), label)]
+    for _, _, run in columns:
+        if run is None:
+            text = Span("not yet run", "dim")
+        else:
+            done = run.figures
+            lost = done.failed + done.rejected
+            text = Span(
+                f"{done.completed} of {done.offered}" + (f", {lost} lost" if lost else ""),
+                "bad" if lost else "dim",
+            )
+        parts.extend(fit(line("  ", text), cell))
+    return tuple(parts)
+
+
+def _bar_row(columns: tuple[Column, ...], label: int, cell: int) -> Line:
+    values = [_goodput(run) if run is not None else None for _, _, run in columns]
+    top = max((value for value in values if value is not None), default=0.0)
+    parts = [*fit(line(Span("goodput", "dim")), label)]
+    for value in values:
+        drawn = bar(value / top, cell - 4, "good") if value is not None and top else EMPTY
+        parts.extend(fit((Span("  "), *drawn), cell))
+    return tuple(parts)

@@ -1,0 +1,337 @@
+"""The Monitor screen's figures: panels against targets, the ledger of requests, the boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from homesplit_engine.records import RequestRecord, WorkerStatus
+from homesplit_engine.words import percentiles
+from msgspec import Struct
+
+from homesplit.core.state import Done, Engine, RunState
+from homesplit.core.workload import Targets
+from homesplit.view import numbers
+from homesplit.view.plan import LEDGER_PARTS, stacked
+from homesplit.view.spans import Line, Lines, Span, bar, clean, crop, fit, line, sparkline, wrap
+
+SPAN_S = 60.0
+"""What `now` means on the panels: the requests that ended in the last minute."""
+CLASSES = (("short", 0, 128), ("medium", 128, 512), ("long", 512, 10**9))
+"""Prompt classes by tokens: from, up to but not including."""
+NOTHING_SERVED = (
+    "No request has been served yet. l starts a small load of short and long prompts; "
+    "c lets you chat with the model yourself."
+)
+
+
+class Panel(Struct, frozen=True, kw_only=True):
+    """One figure over the last minute, against its target."""
+
+    title: str
+    target_s: float | None
+    p50: float | None
+    p90: float | None
+    by_class: tuple[tuple[str, float | None], ...]
+    history: tuple[float | None, ...]
+    """The p50 of each of the last 30 ten-second slots, newest last."""
+
+
+def class_of(prompt_tokens: int) -> str:
+    """`short`, `medium` or `long`."""
+    return next(name for name, low, high in CLASSES if low <= prompt_tokens < high)
+
+
+def recent(engine: Engine, now_s: float, span_s: float = SPAN_S) -> tuple[Done, ...]:
+    """Requests that ended in the last `span_s` seconds."""
+    return tuple(done for done in engine.requests if done.at_s >= now_s - span_s)
+
+
+def inside(done: Done, targets: Targets) -> bool:
+    """Whether a request completed within both targets, as `words.inside_targets` says."""
+    if done.outcome != "completed":
+        return False
+    if targets.ttft_s is not None and (done.ttft_s is None or done.ttft_s > targets.ttft_s):
+        return False
+    return targets.tpot_s is None or done.tpot_s is None or done.tpot_s <= targets.tpot_s
+
+
+def _value(done: Done, which: str) -> float | None:
+    if which == "ttft":
+        return done.ttft_s
+    return done.tpot_s if which == "tpot" else done.longest_gap_s
+
+
+def panel(engine: Engine, which: str, targets: Targets, now_s: float) -> Panel:
+    """TTFT (`ttft`), TPOT (`tpot`) or longest gap (`gap`) of the last minute."""
+    title = {"ttft": "TTFT", "tpot": "TPOT", "gap": "longest wait"}[which]
+    seen = [done for done in recent(engine, now_s) if done.outcome == "completed"]
+    figures = percentiles(_value(done, which) for done in seen)
+    return Panel(
+        title=title,
+        target_s=targets.ttft_s if which == "ttft" else targets.tpot_s,
+        p50=figures.p50,
+        p90=figures.p90,
+        by_class=tuple(
+            (
+                name,
+                percentiles(
+                    _value(done, which) for done in seen if low <= done.prompt_tokens < high
+                ).p50,
+            )
+            for name, low, high in CLASSES
+        ),
+        history=_history(engine.requests, which, now_s),
+    )
+
+
+def _history(
+    requests: Sequence[Done], which: str, now_s: float, slots: int = 30, slot_s: float = 10.0
+) -> tuple[float | None, ...]:
+    values: list[list[float]] = [[] for _ in range(slots)]
+    for done in requests:
+        place = slots - 1 - int((now_s - done.at_s) / slot_s)
+        value = _value(done, which)
+        if 0 <= place < slots and value is not None:
+            values[place].append(value)
+    return tuple(percentiles(one).p50 for one in values)
+
+
+def panel_lines(found: Panel, width: int, height: int) -> Lines:
+    """A panel as lines: figure and tick, target, classes, history."""
+    if found.p50 is None:
+        return wrap("no answers in the last minute", width, "dim")
+    target = found.target_s
+    ok = target is None or found.p50 <= target
+    mark = Span("✓ ", "good") if ok else Span("✗ ", "bad")
+    head = line(
+        mark,
+        Span(numbers.seconds(found.p50), "strong"),
+        Span(f"  p90 {numbers.seconds(found.p90)}", ""),
+    )
+    rows: list[Line] = [head]
+    goal = f"target {numbers.seconds(target)}" if target is not None else "no target"
+    rows.append(line(Span(goal, "dim")))
+    classes = [(name, value) for name, value in found.by_class if value is not None]
+    if height >= 4:
+        rows.append(
+            line(*(Span(f"{name} {numbers.seconds(value)}  ", "dim") for name, value in classes))
+        )
+    if height >= 5:
+        known = [value for value in found.history if value is not None]
+        top = max([*known, target or 0.0], default=1.0)
+        rows.append(sparkline(found.history, min(width, 30), "decode", top))
+    return tuple(crop(row, width) for row in rows)
+
+
+def goodput_lines(state: RunState, now_s: float, width: int, height: int) -> Lines:
+    """Goodput and attainment of the last minute, and what became of the misses."""
+    engine = state.engine
+    seen = recent(engine, now_s)
+    if not seen:
+        return wrap("no answers in the last minute", width, "dim")
+    good = [done for done in seen if inside(done, state.choices.targets)]
+    since = now_s - engine.first_s if engine.first_s is not None else SPAN_S
+    span = max(min(SPAN_S, since), 1.0)
+    attained = len(good) / len(seen)
+    mark = Span("✓ ", "good") if attained >= 0.9 else Span("✗ ", "bad")
+    tokens = sum(done.output_tokens for done in good) / span
+    rows: list[Line] = [
+        line(mark, Span(f"{len(good) / span:.2f} req/s", "strong"), f"  {tokens:.0f} tok/s"),
+        line(Span(f"{attained * 100:.0f} % inside both targets", "dim")),
+    ]
+    if height >= 4:
+        lost = sum(done.outcome in ("failed", "rejected") for done in seen)
+        left = sum(done.outcome == "cancelled" for done in seen)
+        text = f"{len(seen)} ended, {lost} failed or rejected, {left} cancelled"
+        rows.append(line(Span(text, "bad" if lost else "dim")))
+    if height >= 5:
+        rows.append((*bar(attained, min(width, 30), "good"),))
+    return tuple(crop(row, width) for row in rows)
+
+
+# ----------------------------------------------------------------------------- status
+
+
+def headline(state: RunState, width: int) -> Line:
+    """Mode, model, load and whether a network is measured, in one line."""
+    setting = state.engine.setting
+    deployment = state.deployment
+    if deployment is None and setting is None:
+        return line(Span("Nothing is running: 3 deploys.", "dim"))
+    parts: list[Span] = [Span(" mode ", "dim")]
+    if setting is not None:
+        parts.append(Span(f" {setting.mode} ", "!key"))
+        parts.extend(_setting_words(setting.mode, state))
+    load = state.load
+    rate = numbers.per_second(state.choices.load_rate_requests_per_s, " req")
+    parts.append(Span("  load ", "dim"))
+    parts.append(Span(f"● {rate}", "good") if load.running else Span(f"○ off ({rate})", "dim"))
+    if deployment is not None:
+        parts.append(Span(f"  {clean(deployment.model)}", "dim"))
+        if deployment.loopback:
+            parts.append(Span("  loopback: teaches the mechanism, measures no network", "warn"))
+    return crop(tuple(parts), width)
+
+
+def _setting_words(mode: str, state: RunState) -> Line:
+    setting = state.engine.setting
+    if setting is None:
+        return ()
+    style = (
+        f"prefill in chunks of {setting.chunk_tokens}"
+        if setting.prefill == "chunked"
+        else "whole prefill"
+    )
+    if mode == "split" and setting.prefill_box and setting.decode_box:
+        return (
+            Span(f" {setting.prefill_box} reads", "prefill"),
+            Span(" ━▶ ", "handoff"),
+            Span(f"{setting.decode_box} writes", "decode"),
+            Span(f"  {style}", "dim"),
+        )
+    if mode == "colocated" and setting.decode_box:
+        return (Span(f" on {setting.decode_box}", ""), Span(f"  {style}", "dim"))
+    return (Span(f" {style}", "dim"),)
+
+
+def box_names(state: RunState) -> tuple[str, ...]:
+    """The boxes of the deployment, the one that reads first; else whoever has told steps."""
+    setting = state.engine.setting
+    if state.deployment is not None:
+        names = tuple(box.box for box in state.deployment.boxes)
+    else:
+        known = {s.event.box for s in state.engine.steps} | set(state.engine.statuses)
+        names = tuple(sorted(known))
+    if setting is not None and setting.mode == "split" and setting.prefill_box in names:
+        rest = tuple(name for name in names if name != setting.prefill_box)
+        return (setting.prefill_box, *rest) if setting.prefill_box else names
+    return names
+
+
+def box_lines(state: RunState, width: int) -> Lines:
+    """Each box's queue, KV in use and power, a line each."""
+    names = box_names(state)
+    if not names:
+        return (line(Span("No worker has told its state yet.", "dim")),)
+    return tuple(_box_line(state, name, width) for name in names)
+
+
+def _box_line(state: RunState, name: str, width: int) -> Line:
+    head = fit(line(Span(clean(name), "strong")), 10)
+    if name in state.engine.lost:
+        return crop((*head, Span("✗ does not answer; the others carry on", "bad")), width)
+    status = state.engine.statuses.get(name)
+    if status is None:
+        return crop((*head, Span("no status yet", "dim")), width)
+    used = 1 - status.blocks_free / status.blocks_total if status.blocks_total else 0.0
+    return crop(
+        (
+            *head,
+            *fit(line(f"{status.running} running, {status.waiting} waiting"), 24),
+            Span("KV ", "dim"),
+            *bar(used, max(min(width - 70, 24), 6), "decode"),
+            Span(f" {used * 100:3.0f} % used  "),
+            *_power_spans(status),
+        ),
+        width,
+    )
+
+
+def _power_spans(status: WorkerStatus) -> Line:
+    if status.power_w is not None:
+        return (Span(numbers.watts(status.power_w)),)
+    return (Span(f"power – ({clean(status.power_why or 'not told')})", "dim"),)
+
+
+# ----------------------------------------------------------------------------- ledger
+
+
+def ledger_header(width: int) -> Line:
+    """The names of the ledger's columns."""
+    text = f"{'request':<11}{'prompt':>7}{'answer':>7}  {'TTFT':>8} {'2nd tok':>8} {'TPOT':>8}"
+    rest = "  where the time to the second token went" if width >= 90 else ""
+    return crop(line(Span(text + rest, "dim")), width)
+
+
+def ledger_rows(
+    records: Sequence[RequestRecord], dones: dict[str, Done], width: int
+) -> tuple[tuple[str, Line], ...]:
+    """The last requests, newest first: id and row of each."""
+    newest = list(reversed(records))
+    tops = [sum(part or 0.0 for part in _parts(record)) for record in newest]
+    top = max(tops, default=1.0) or 1.0
+    return tuple(
+        (record.request_id, _ledger_row(record, dones.get(record.request_id), top, width))
+        for record in newest
+    )
+
+
+def _parts(record: RequestRecord) -> tuple[float | None, ...]:
+    return (
+        record.queue_s,
+        record.tokenise_s,
+        record.prefill_s,
+        record.handoff_exposed_s,
+        record.first_decode_s,
+    )
+
+
+def _outcome_role(record: RequestRecord) -> str:
+    return "" if record.outcome == "completed" else "bad"
+
+
+def _ledger_row(record: RequestRecord, done: Done | None, top: float, width: int) -> Line:
+    head = line(
+        Span(
+            f"{clean(record.request_id)[-10:]:<11}", "" if record.outcome == "completed" else "bad"
+        ),
+        f"{numbers.count(record.prompt_tokens):>7}{numbers.count(record.output_tokens):>7}  ",
+    )
+    if record.outcome != "completed":
+        why = record.error or record.finish_reason or ""
+        return crop((*head, Span(f"{record.outcome} {clean(why)}", "bad")), width)
+    figures = (done.ttft_s, done.ttst_s, done.tpot_s) if done is not None else (None, None, None)
+    told = line(" ".join(f"{numbers.seconds(value):>8}" for value in figures))
+    if width < 90:
+        return crop((*head, *told), width)
+    room = width - 54
+    return crop((*head, *told, Span("  "), *stacked(_parts(record), top, room)), width)
+
+
+def request_detail(record: RequestRecord, width: int) -> Lines:
+    """Everything about one request, in the order in which it happened."""
+    rows: list[Line] = [
+        line(Span("request ", "dim"), Span(clean(record.request_id), "strong")),
+        line(Span("outcome ", "dim"), record.outcome, f"  {record.finish_reason or ''}"),
+    ]
+    rows.extend(wrap(f"why here: {record.why}", width))
+    if record.error:
+        rows.extend(wrap(record.error, width, "bad"))
+    served = f"{record.served}: read on {record.prefill_box}, written on {record.decode_box}"
+    rows.extend(wrap(served, width))
+    moved = record.handoff_bytes
+    rows.append(line(Span("")))
+    for (name, _, role, glyph), value in zip(LEDGER_PARTS, _parts(record), strict=True):
+        rows.append(line(Span(f"{glyph} {name:<14}", role), f"{numbers.seconds(value):>10}"))
+    if moved is not None:
+        text = (
+            f"hand-off in all {numbers.seconds(record.handoff_s)}, {numbers.size(moved)} "
+            f"for {numbers.count(record.handoff_tokens)} tokens"
+        )
+        rows.extend(wrap(text, width, "handoff"))
+    rows.append(line(Span("")))
+    rows.extend(_gap_rows(record, width))
+    return tuple(rows)
+
+
+def _gap_rows(record: RequestRecord, width: int) -> Lines:
+    gaps = [b - a for a, b in zip(record.token_s, record.token_s[1:], strict=False)]
+    if not gaps:
+        return (line(Span("It has no second token, so there are no gaps.", "dim")),)
+    return (
+        line(
+            Span("gaps between tokens, longest ", "dim"),
+            Span(numbers.seconds(max(gaps)), "strong"),
+        ),
+        sparkline(gaps, min(width, len(gaps)), "decode", max(gaps)),
+    )

@@ -1,0 +1,198 @@
+"""The road of stages: what is done, what runs, what comes next, and what enter would do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from homesplit.core.events import Progress
+from homesplit.core.state import RunState, StageState, link_between
+from homesplit.view import numbers
+from homesplit.view.spans import Line, Span, bar, clean, crop, line, width_of
+
+SCREENS = ("machines", "plan", "deploy", "monitor", "compare", "notebook")
+TITLES = {name: name.capitalize() for name in SCREENS}
+_STAGES_OF = {
+    "machines": ("probe", "discover"),
+    "plan": ("plan", "model"),
+    "deploy": ("deploy",),
+    "monitor": ("serve", "bench"),
+    "compare": ("compare",),
+    "notebook": ("notebook",),
+}
+_ENDLESS = ("discover", "serve")
+"""Stages that go on for as long as the app is open, and so are no sign of work."""
+STATUS_MARKS = {"done": "✓", "running": "●", "failed": "✗", "next": "▸", "idle": " "}
+_STATUS_ROLES = {"done": "good", "running": "warn", "failed": "bad", "next": "key", "idle": "dim"}
+
+
+class Stop(NamedTuple):
+    """One stop on the road: its number, screen and status."""
+
+    number: int
+    screen: str
+    status: str
+
+
+def _done(state: RunState, screen: str) -> bool:
+    match screen:
+        case "machines":
+            return len(state.choices.boxes) == 2 and all(
+                box in state.profiles for box in state.choices.boxes
+            )
+        case "plan":
+            return state.plan is not None
+        case "deploy":
+            return is_serving(state)
+        case "monitor":
+            return state.engine.total_requests > 0
+        case "compare":
+            return state.verdict is not None
+        case _:
+            return bool(state.entries)
+
+
+def is_serving(state: RunState) -> bool:
+    """Whether a deployment runs on at least one box."""
+    deployment = state.deployment
+    return deployment is not None and any(box.state == "running" for box in deployment.boxes)
+
+
+def stops(state: RunState) -> tuple[Stop, ...]:
+    """Every stage with its status; the first one that is neither done nor running is next."""
+    found: list[Stop] = []
+    next_given = False
+    for number, screen in enumerate(SCREENS, start=1):
+        stages = [state.stage(name) for name in _STAGES_OF[screen] if name not in _ENDLESS]
+        if _running(state, screen, stages):
+            status = "running"
+        elif _done(state, screen):
+            status = "done"
+        elif stages and stages[0].status == "failed":
+            status = "failed"
+        elif not next_given:
+            status, next_given = "next", True
+        else:
+            status = "idle"
+        found.append(Stop(number, screen, status))
+    return tuple(found)
+
+
+def _running(state: RunState, screen: str, stages: list[StageState]) -> bool:
+    if screen == "monitor" and state.load.running:
+        return True
+    return any(stage.status == "running" for stage in stages)
+
+
+def road(state: RunState, current: str, width: int) -> Line:
+    """The bar on top of every screen, shortened where there is little room."""
+    for short in (False, True):
+        parts: list[Span] = [Span(" homesplit ", "!strong"), Span(" ")]
+        for stop in stops(state):
+            parts.extend(_stop_spans(stop, current, short))
+        found = tuple(parts)
+        if width_of(found) <= width:
+            return found
+    return crop(found, width)
+
+
+def _stop_spans(stop: Stop, current: str, short: bool) -> list[Span]:
+    mark = STATUS_MARKS[stop.status]
+    title = TITLES[stop.screen]
+    here = stop.screen == current
+    text = f" {stop.number} {title} " if not short else f"{stop.number} {title}"
+    role = "!key" if here else ("strong" if stop.status in ("next", "running") else "dim")
+    spans = [Span(text, role), Span(mark, _STATUS_ROLES[stop.status])]
+    if stop.number < len(SCREENS):
+        spans.append(Span(" " if short else " ─", "faint"))
+    return spans
+
+
+def work(state: RunState, width: int) -> Line:
+    """The one thing that is being done now, with how far it is and the time left."""
+    for name, stage in state.stages.items():
+        if stage.status != "running" or name in _ENDLESS:
+            continue
+        unfinished = [p for p in stage.progress if p.total and p.done < p.total]
+        latest = unfinished[-1] if unfinished else (stage.progress[-1] if stage.progress else None)
+        return crop(_work_line(name, stage, latest), width)
+    return ()
+
+
+def _work_line(name: str, stage: StageState, latest: Progress | None) -> Line:
+    parts: list[Span] = [Span(" ● ", "warn"), Span(f"{name} ", "strong")]
+    if latest is None:
+        return (*parts, Span(clean(stage.sentence)))
+    if latest.total:
+        share = latest.done / latest.total
+        parts.extend(bar(share, 16, "key"))
+        parts.append(Span(f" {share * 100:.0f} % ", "strong"))
+    where = f"{latest.box}: " if latest.box else ""
+    parts.append(Span(clean(f"{where}{latest.sentence or latest.step}")))
+    if latest.left_s is not None:
+        parts.append(Span(f"  {numbers.seconds(latest.left_s)} left", "dim"))
+    return tuple(parts)
+
+
+def trouble(state: RunState, width: int) -> Line:
+    """The newest failure in one line: what, where, what to do next."""
+    if not state.failures:
+        return ()
+    failure = state.failures[-1]
+    where = f"{failure.where}: " if failure.where else ""
+    return crop(
+        line(
+            Span(" ✗ ", "bad"),
+            Span(clean(f"{where}{failure.what} "), "bad"),
+            clean(failure.do_next or ""),
+            Span("  e", "key"),
+            Span(" detail", "dim"),
+        ),
+        width,
+    )
+
+
+def next_step(state: RunState, screen: str) -> str:
+    """What enter does on this screen now, in words."""
+    match screen:
+        case "machines":
+            return _next_on_machines(state)
+        case "plan":
+            return "prepare the deployment" if state.plan is not None else "work out the advice"
+        case "deploy":
+            return _next_on_deploy(state)
+        case "monitor":
+            return _next_on_monitor(state)
+        case "compare":
+            if state.stage("compare").status == "running":
+                return ""
+            return "run the comparison" if is_serving(state) else "go to Deploy: nothing is running"
+        case _:
+            return "open the entry" if state.entries else ""
+
+
+def _next_on_machines(state: RunState) -> str:
+    chosen = state.choices.boxes
+    if state.stage("probe").status == "running":
+        return "watch the probe"
+    if not chosen:
+        return "choose this machine (space chooses, two are needed for a split)"
+    missing = [box for box in chosen if box not in state.profiles]
+    if missing or (len(chosen) == 2 and link_between(state, *chosen) is None):
+        return f"measure {' and '.join(chosen)}" + (" and the link" if len(chosen) == 2 else "")
+    return "go on to the plan"
+
+
+def _next_on_deploy(state: RunState) -> str:
+    if state.stage("deploy").status == "running":
+        return ""
+    if is_serving(state):
+        return "go on to Monitor"
+    if state.deploy_plan is None:
+        return "list what would change on each box"
+    return "do it"
+
+
+def _next_on_monitor(state: RunState) -> str:
+    if not is_serving(state):
+        return "go to Deploy: nothing is running"
+    return "open the chosen request" if state.engine.records else "start the load"
