@@ -1,0 +1,177 @@
+"""From raw request records to the figures of one run, by the measuring words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from homesplit_engine.words import Figures, Timeline, figures, inside_targets, tpot_s, ttft_s
+from msgspec import Struct
+
+from homesplit.core.bootstrap import Interval, interval, mean, quantile
+from homesplit.core.load import LoadPlan
+from homesplit.core.measured import RequestLog, timeline
+from homesplit.core.workload import Targets
+
+WARM_UP_SHARE = 0.1
+WARM_UP_MOST_S = 5.0
+WINDOW_RULE = (
+    "Requests due in the first tenth of a run (at most 5 s) warm the server up and are left out; "
+    "requests are offered until the end of the run, those on their way are waited for, and the "
+    "window ends with the last counted answer."
+)
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """The figures of one run overall and by class, with intervals and what to know about them."""
+
+    figures: Figures
+    by_class: dict[str, Figures]
+    intervals: dict[str, Interval | None]
+    left_out: int
+    """Requests of the warm-up, not counted anywhere."""
+    warm_up_s: float
+    lateness_p99_s: float | None
+    """How late the generator itself was with sending."""
+    notes: tuple[str, ...]
+    no_data: str | None = None
+    """Why there is no figure at all, None when there are figures."""
+
+
+def warm_up_s(seconds: float) -> float:
+    """The length of the warm-up of a run, by rule."""
+    return min(WARM_UP_MOST_S, WARM_UP_SHARE * seconds)
+
+
+def summarise(
+    plan: LoadPlan,
+    logs: Sequence[RequestLog],
+    targets: Targets,
+    *,
+    warm_up: float | None = None,
+) -> RunSummary:
+    """The figures of `logs`; `warm_up` in seconds overrides the rule (0 counts everything)."""
+    start = warm_up_s(plan.seconds) if warm_up is None else warm_up
+    counted = [log for log in logs if log.due_s >= start]
+    window_s = _window_end_s(plan, counted) - start
+    lines = [timeline(log) for log in counted]
+    whole = _figures(lines, targets, window_s)
+    names = sorted({line.class_name for line in lines})
+    return RunSummary(
+        figures=whole,
+        by_class={
+            name: _figures([x for x in lines if x.class_name == name], targets, window_s)
+            for name in names
+        },
+        intervals=_intervals(lines, targets, window_s),
+        left_out=len(logs) - len(counted),
+        warm_up_s=start,
+        lateness_p99_s=_p99([log.lateness_s for log in counted]),
+        notes=(*plan.notes, *_notes(counted)),
+        no_data=_no_data(counted, whole),
+    )
+
+
+def _window_end_s(plan: LoadPlan, counted: Sequence[RequestLog]) -> float:
+    """The end of offering or the last completed answer, whichever is later."""
+    ends = [log.ended_s for log in counted if log.outcome == "completed" and log.ended_s]
+    last_s = max(ends, default=plan.seconds)
+    exhausted = plan.closed and len(counted) >= len(plan.requests)
+    return last_s if exhausted else max(plan.seconds, last_s)
+
+
+def _figures(lines: Sequence[Timeline], targets: Targets, window_s: float) -> Figures:
+    return figures(
+        lines, ttft_target_s=targets.ttft_s, tpot_target_s=targets.tpot_s, window_s=window_s
+    )
+
+
+def inside(line: Timeline, targets: Targets) -> bool:
+    """Whether a request was completed inside both targets."""
+    return inside_targets(line, ttft_target_s=targets.ttft_s, tpot_target_s=targets.tpot_s)
+
+
+def _intervals(
+    lines: Sequence[Timeline], targets: Targets, window_s: float
+) -> dict[str, Interval | None]:
+    done = [line for line in lines if line.outcome == "completed"]
+    first = [value for line in done if (value := ttft_s(line)) is not None]
+    each = [value for line in done if (value := tpot_s(line)) is not None]
+    good = [float(inside(line, targets)) for line in lines]
+    share = interval(good, mean)
+    return {
+        "ttft_s_p50": interval(first, quantile(0.5)),
+        "ttft_s_p90": interval(first, quantile(0.9)),
+        "tpot_s_p50": interval(each, quantile(0.5)),
+        "tpot_s_p90": interval(each, quantile(0.9)),
+        "attainment": share,
+        "goodput_requests_per_s": _scaled(share, len(lines) / window_s) if window_s > 0 else None,
+    }
+
+
+def _scaled(share: Interval | None, factor: float) -> Interval | None:
+    if share is None:
+        return None
+    return Interval(
+        value=share.value * factor,
+        low=share.low * factor,
+        high=share.high * factor,
+        count=share.count,
+    )
+
+
+def _p99(values: Sequence[float]) -> float | None:
+    return quantile(0.99)(values) if values else None
+
+
+def _no_data(counted: Sequence[RequestLog], whole: Figures) -> str | None:
+    if not counted:
+        return "no data: no request was offered after the warm-up"
+    if whole.completed:
+        return None
+    reasons = _most_frequent([log.error or log.outcome for log in counted])
+    return f"no data: none of {whole.offered} requests was completed ({reasons})"
+
+
+def _most_frequent(reasons: Sequence[str]) -> str:
+    counts = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
+    top = sorted(counts.items(), key=lambda item: -item[1])[:3]
+    return "; ".join(f"{count} times: {reason}" for reason, count in top)
+
+
+def _notes(counted: Sequence[RequestLog]) -> tuple[str, ...]:
+    """What a reader must know: estimates, reasoning, answers in one piece, cached prompts."""
+    done = [log for log in counted if log.outcome == "completed"]
+    estimated = sum(log.tokens_from in ("one a chunk", "estimated") for log in done)
+    shared = sum(
+        log.tokens_from == "usage" and max(log.arrival_tokens, default=1) > 1 for log in done
+    )
+    reasoning = sum(log.reasoning for log in done)
+    whole = sum(not log.streamed for log in done)
+    bad = [log for log in counted if log.outcome in ("failed", "rejected")]
+    notes: list[str] = []
+    if estimated:
+        notes.append(
+            f"token counts are estimated in {estimated} of {len(done)} answers (one a chunk): "
+            "the server sent no usage"
+        )
+    if shared:
+        notes.append(
+            f"{shared} answers bundle several tokens in a chunk: TPOT counts tokens by the "
+            "server's usage; tokens of each chunk, and so ITL, are estimated by length of text"
+        )
+    if reasoning:
+        notes.append(f"{reasoning} answers contain reasoning; reasoning counts as content")
+    if whole:
+        notes.append(f"{whole} answers came in one piece: their TTFT is the whole answer's time")
+    if bad:
+        notes.append(f"not served: {_most_frequent([log.error or log.outcome for log in bad])}")
+    return (*notes, *_cached_note(done))
+
+
+def _cached_note(done: Sequence[RequestLog]) -> tuple[str, ...]:
+    known = [log for log in done if log.cached_tokens is not None and log.prompt_tokens]
+    cached = sum(log.cached_tokens or 0 for log in known)
+    total = sum(log.prompt_tokens or 0 for log in known)
+    if not total or cached / total < 0.01:
+        return ()
+    return (f"{cached / total:.0%} of the prompt tokens came from the server's prefix cache",)

@@ -1,0 +1,223 @@
+"""The lab notebook's file: SQLite in WAL mode, one transaction an entry.
+
+`synchronous=FULL` puts an entry on the disk before it is told as written: killing the
+process at any moment, or the power, loses nothing that was shown. An entry is rare and
+costs a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from collections.abc import Generator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from homesplit.core.entry import About, Entry, EntryKind
+from homesplit.errors import NotebookError
+
+BUSY_S = 10.0
+"""How long to wait for another process that is writing."""
+MIGRATIONS = (
+    """
+    CREATE TABLE entries (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        kind TEXT NOT NULL,
+        at TEXT NOT NULL,
+        sentence TEXT NOT NULL,
+        about BLOB NOT NULL,
+        body BLOB NOT NULL,
+        on_entry TEXT REFERENCES entries (id)
+    );
+    """,
+    """
+    CREATE TABLE raw (
+        entry_id TEXT NOT NULL REFERENCES entries (id),
+        name TEXT NOT NULL,
+        lines BLOB NOT NULL,
+        PRIMARY KEY (entry_id, name)
+    );
+    CREATE INDEX entries_on_entry ON entries (on_entry);
+    """,
+)
+"""Each brings the file from schema `index` to `index + 1`; never change one that was released."""
+SCHEMA_VERSION = len(MIGRATIONS)
+
+_COLUMNS = "number, id, kind, at, sentence, about, body, on_entry"
+
+
+class Notebook:
+    """The notebook in one file; every call opens, works and closes, so that many may share it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def path(self) -> Path:
+        """The SQLite file."""
+        return self._path
+
+    def write(
+        self,
+        kind: EntryKind,
+        sentence: str,
+        body: Any = None,
+        *,
+        about: About | None = None,
+        raw: dict[str, Sequence[Any]] | None = None,
+        on_entry: str | None = None,
+    ) -> Entry:
+        """Write one entry with its raw records, whole or not at all; raises NotebookError."""
+        plain = msgspec.to_builtins(body)
+        entry_id = secrets.token_hex(4)
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        known = about or About()
+        encode = msgspec.json.encode
+        values = (entry_id, kind, at, sentence, encode(known), encode(plain), on_entry)
+        with self._open() as connection, connection:
+            cursor = connection.execute(
+                "INSERT INTO entries (id, kind, at, sentence, about, body, on_entry) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+            for name, rows in (raw or {}).items():
+                lines = b"\n".join(encode(row) for row in rows)
+                connection.execute("INSERT INTO raw VALUES (?, ?, ?)", (entry_id, name, lines))
+        return Entry(
+            id=entry_id,
+            number=int(cursor.lastrowid or 0),
+            kind=kind,
+            at=at,
+            sentence=sentence,
+            body=plain,
+            about=known,
+            on_entry=on_entry,
+        )
+
+    def entries(self, kind: EntryKind | None = None) -> tuple[Entry, ...]:
+        """All entries in the order of writing, or those of one kind; raises NotebookError."""
+        if not self._path.exists():
+            return ()
+        where, values = (" WHERE kind = ?", (kind,)) if kind else ("", ())
+        with self._open() as connection:
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM entries{where} ORDER BY number", values
+            ).fetchall()
+        return tuple(_entry(row) for row in rows)
+
+    def find(self, text: str) -> Entry:
+        """The entry with this id, number or unique start of an id; raises NotebookError."""
+        found = [e for e in self.entries() if e.id.startswith(text) or str(e.number) == text]
+        exact = [e for e in found if e.id == text or str(e.number) == text]
+        if len(exact or found) == 1:
+            return (exact or found)[0]
+        what = "several entries begin with" if found else "the notebook has no entry"
+        raise NotebookError(
+            f"{what} {text!r}.", do_next="See `homesplit notebook list` for their ids."
+        )
+
+    def raw(self, entry_id: str) -> dict[str, tuple[Any, ...]]:
+        """An entry's raw records by name; raises NotebookError."""
+        with self._open() as connection:
+            rows = connection.execute(
+                "SELECT name, lines FROM raw WHERE entry_id = ?", (entry_id,)
+            ).fetchall()
+        decode = msgspec.json.decode
+        return {name: tuple(decode(line) for line in lines.splitlines()) for name, lines in rows}
+
+    @contextlib.contextmanager
+    def _open(self) -> Generator[sqlite3.Connection, None, None]:
+        """An open connection at the present schema; SQLite's errors become NotebookError."""
+        try:
+            _make_private(self._path)
+            connection = sqlite3.connect(self._path, timeout=BUSY_S)
+        except (OSError, sqlite3.Error) as error:
+            raise _refused(self._path, error) from error
+        try:
+            _prepare(connection, self._path)
+            yield connection
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
+        finally:
+            connection.close()
+
+
+def _make_private(path: Path) -> None:
+    """Folder 0700 and file 0600: entries hold what only their owner should read."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    version = _version(connection)
+    if version > SCHEMA_VERSION:
+        raise NotebookError(
+            f"the notebook was written by a newer homesplit (schema {version}, "
+            f"this one knows {SCHEMA_VERSION}).",
+            where=str(path),
+            do_next="Update homesplit, or move the file aside to begin a new notebook.",
+        )
+    if version < SCHEMA_VERSION:
+        _migrate(connection)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """All missing steps in one transaction; another process may have been quicker."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in MIGRATIONS[_version(connection) :]:
+            for statement in step.split(";"):
+                if statement.strip():
+                    connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _refused(path: Path, error: Exception) -> NotebookError:
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        return NotebookError(
+            f"another process has held the notebook for over {BUSY_S:.0f} s.",
+            where=str(path),
+            do_next="End that process, or try again.",
+        )
+    if "full" in text:
+        return NotebookError("the disk is full.", where=str(path), do_next="Free some space.")
+    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        return NotebookError(
+            f"the file is damaged or no notebook ({text}).",
+            where=str(path),
+            do_next="Move it aside to begin a new one; `sqlite3 FILE .recover` may save entries.",
+        )
+    return NotebookError(f"the notebook can't be used: {text}.", where=str(path))
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    number, entry_id, kind, at, sentence, about, body, on_entry = row
+    return Entry(
+        id=entry_id,
+        number=number,
+        kind=kind,
+        at=at,
+        sentence=sentence,
+        body=msgspec.json.decode(body),
+        about=msgspec.json.decode(about, type=About),
+        on_entry=on_entry,
+    )

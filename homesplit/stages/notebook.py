@@ -1,0 +1,71 @@
+"""The lab notebook as the stages, the command line and the app use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from homesplit.core.entry import About, Entry, EntryKind, labelled
+from homesplit.core.events import EntryWritten
+from homesplit.io.notebook import Notebook
+from homesplit.io.versions import git_hash, versions
+from homesplit.stages.context import Context
+
+
+def record(
+    ctx: Context,
+    kind: EntryKind,
+    sentence: str,
+    body: Any = None,
+    *,
+    about: About | None = None,
+    raw: dict[str, Sequence[Any]] | None = None,
+) -> str:
+    """Write an entry and tell it; returns its id. Raises NotebookError.
+
+    `body` is anything msgspec can encode; `raw` holds lists of raw records by name. Versions
+    and the git hash are filled in here.
+    """
+    known = about or About()
+    known = replace(known, versions={**versions(), **known.versions}, git_hash=git_hash())
+    told = labelled(sentence, known.loopback)
+    entry = _notebook(ctx).write(kind, told, body, about=known, raw=raw)
+    _tell(ctx, entry)
+    return entry.id
+
+
+def list_entries(ctx: Context, kind: EntryKind | None = None) -> tuple[Entry, ...]:
+    """All entries, oldest first; raises NotebookError."""
+    return _notebook(ctx).entries(kind)
+
+
+def show_entry(ctx: Context, text: str) -> tuple[Entry, dict[str, tuple[Any, ...]]]:
+    """One entry by id, number or start of its id, and its raw records; raises NotebookError."""
+    notebook = _notebook(ctx)
+    entry = notebook.find(text)
+    return entry, notebook.raw(entry.id)
+
+
+def notes_on(ctx: Context, entry_id: str) -> tuple[Entry, ...]:
+    """The notes written to one entry, oldest first."""
+    return tuple(e for e in list_entries(ctx, "note") if e.on_entry == entry_id)
+
+
+def add_note(ctx: Context, text: str, *, entry: str | None = None) -> str:
+    """Write a note by hand, alone or to an entry; returns its id. Raises NotebookError."""
+    notebook = _notebook(ctx)
+    on_entry = notebook.find(entry).id if entry else None
+    written = notebook.write("note", text.strip(), on_entry=on_entry)
+    _tell(ctx, written)
+    return written.id
+
+
+def _notebook(ctx: Context) -> Notebook:
+    return Notebook(ctx.paths.notebook)
+
+
+def _tell(ctx: Context, entry: Entry) -> None:
+    told = EntryWritten(id=entry.id, kind=entry.kind, at=entry.at, sentence=entry.sentence)
+    ctx.emit(told)
