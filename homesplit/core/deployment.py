@@ -56,5 +56,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     """The desk's own copy of the API key, mode 0600."""
     loopback: bool = False
     started_at: str | None = None
+    router_state: Literal["running", "stopped", "unreachable", "absent", "starting"] = "absent"
+    router_why: str | None = None
     url: str | None = None
     """The API as reached from the desk now (SSH forwarding), None when not forwarded."""
