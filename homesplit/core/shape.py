@@ -134,28 +134,37 @@ class ModelShape(Struct, frozen=True, kw_only=True):
             total += group.layers * (group.kv_elements * kept + state)
         return round(total * DTYPE_BYTES[kv_dtype])
 
-    def prefill_flops(self, tokens: int, cached: int = 0) -> float:
-        """Floating-point operations of reading `tokens` after `cached` ones are there."""
+    def matmul_flops(self, tokens: int, *, heads: int) -> float:
+        """Operations of the weight matrices over `tokens`, of which `heads` need the output."""
         body = self.active_parameters - self.embedding_parameters - self.head_parameters
-        matmul = 2.0 * (body * tokens + (self.head_parameters if tokens else 0))
-        return matmul + sum(
+        return 2.0 * (body * tokens + self.head_parameters * heads)
+
+    def attention_flops(self, tokens: int, cached: int = 0) -> float:
+        """Operations of attention while `tokens` are read after `cached` ones."""
+        return sum(
             2.0 * group.layers * group.attention_width * _pairs(tokens, cached, group.window)
             for group in self.groups
             if group.attention_width
         )
 
-    def decode_flops(self, batch: int, context_tokens: int) -> float:
-        """Operations of one decode step of `batch` requests with `context_tokens` in all."""
-        body = self.active_parameters - self.embedding_parameters
-        each = context_tokens / max(batch, 1)
-        pairs = sum(
+    def prefill_flops(self, tokens: int, cached: int = 0) -> float:
+        """Floating-point operations of reading `tokens` after `cached` ones are there."""
+        if tokens <= 0:
+            return 0.0
+        return self.matmul_flops(tokens, heads=1) + self.attention_flops(tokens, cached)
+
+    def batch_kv_bytes(self, batch: int, context_tokens: int, kv_dtype: str = "fp16") -> float:
+        """KV bytes that one decode step reads for `batch` requests of `context_tokens` in all."""
+        each = context_tokens / batch
+        elements = sum(
             g.layers
-            * g.attention_width
-            * batch
-            * (each if g.window is None else min(each, g.window))
+            * (
+                g.kv_elements * (each if g.window is None else min(each, g.window))
+                + g.state_elements
+            )
             for g in self.groups
         )
-        return 2.0 * (body * batch + pairs)
+        return batch * elements * DTYPE_BYTES[kv_dtype]
 
     def flops_per_prompt_token(self, tokens: int) -> float:
         """Mean operations per token of a prompt of `tokens`."""

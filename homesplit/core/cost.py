@@ -1,0 +1,212 @@
+"""How long one box takes to read a prompt and to write a token, as intervals with a source.
+
+Three sources in rising order of trust: a maker's figures, probes of the box, and a fit to
+the real engine's own steps. All end up in the same `StepCost`, which the simulator uses too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from homesplit.core.calibration import Calibration
+from homesplit.core.efficiency import Efficiency, from_maker_figures, from_probes
+from homesplit.core.machine import BoxProfile
+from homesplit.core.shape import DTYPE_BYTES, ModelShape
+from homesplit.errors import ProfileError
+
+
+class Interval(Struct, frozen=True, kw_only=True):
+    """A predicted value with its 90 % interval."""
+
+    mid: float
+    low: float
+    high: float
+
+
+class CostModel(Struct, frozen=True, kw_only=True):
+    """Seconds of any engine step of one model on one box.
+
+    A step reads the weights once, multiplies for every token in it, compares pairs of tokens
+    and reads the KV of what is decoded.
+    """
+
+    box: str
+    source: str
+    shape: ModelShape
+    kv_dtype: str
+    step_s: float
+    """Fixed seconds of every step."""
+    weight_byte_s: float
+    """Seconds per weight byte read."""
+    flop_s: float
+    attention_flop_s: float
+    kv_byte_s: float
+    sequence_s: float = 0.0
+    """Seconds per decoding request beside its arithmetic."""
+    overlap: bool = True
+    fit: Calibration | None = None
+    prefill_low: float = 1.0
+    prefill_high: float = 1.0
+    decode_low: float = 1.0
+    decode_high: float = 1.0
+
+    def prefill_s(self, tokens: int, cached: int = 0) -> Interval:
+        """Reading `tokens` prompt tokens of which the first `cached` are there already."""
+        fresh = max(tokens - cached, 0)
+        mid = self.step_seconds([(tokens - fresh, fresh)], 0, 0) if fresh else 0.0
+        return Interval(mid=mid, low=mid * self.prefill_low, high=mid * self.prefill_high)
+
+    def decode_step_s(self, batch: int, context_tokens: int) -> Interval:
+        """One token for each of `batch` requests that hold `context_tokens` in all."""
+        mid = self.step_seconds([], batch, context_tokens)
+        return Interval(mid=mid, low=mid * self.decode_low, high=mid * self.decode_high)
+
+    def step_seconds(
+        self, prefill: Sequence[tuple[int, int]], batch: int, context_tokens: int
+    ) -> float:
+        """One step: pieces of prompts as (start, tokens), and `batch` answers; the mid value."""
+        if self.fit is not None:
+            return self._fitted(self.fit, prefill, batch, context_tokens)
+        shape = self.shape
+        tokens = batch + sum(piece[1] for piece in prefill)
+        if not tokens:
+            return 0.0
+        reading = self.weight_byte_s * shape.step_weight_bytes(tokens)
+        multiplying = self.flop_s * shape.matmul_flops(tokens, heads=batch + len(prefill))
+        work = max(reading, multiplying) if self.overlap else reading + multiplying
+        pairs = sum(shape.attention_flops(count, start) for start, count in prefill)
+        kept = shape.batch_kv_bytes(batch, context_tokens, self.kv_dtype) if batch else 0.0
+        return (
+            self.step_s
+            + work
+            + self.attention_flop_s * pairs
+            + self.kv_byte_s * kept
+            + self.sequence_s * batch
+        )
+
+    def _fitted(
+        self,
+        fit: Calibration,
+        prefill: Sequence[tuple[int, int]],
+        batch: int,
+        context_tokens: int,
+    ) -> float:
+        tokens = sum(count for _, count in prefill)
+        pairs = sum(count * (start + (count + 1) / 2.0) for start, count in prefill)
+        return (
+            fit.step_s
+            + fit.token_s * tokens
+            + fit.pair_s * pairs
+            + fit.sequence_s * batch
+            + fit.context_s * context_tokens
+        )
+
+    def scaled(self, prefill: float, decode: float) -> CostModel:
+        """The same box where prompts take `prefill` and answers `decode` times as long."""
+        if self.fit is not None:
+            fit = structs.replace(
+                self.fit,
+                step_s=self.fit.step_s * decode,
+                token_s=self.fit.token_s * prefill,
+                pair_s=self.fit.pair_s * prefill,
+                sequence_s=self.fit.sequence_s * decode,
+                context_s=self.fit.context_s * decode,
+            )
+            return structs.replace(self, fit=fit)
+        return structs.replace(
+            self,
+            step_s=self.step_s * decode,
+            weight_byte_s=self.weight_byte_s * decode,
+            kv_byte_s=self.kv_byte_s * decode,
+            sequence_s=self.sequence_s * decode,
+            flop_s=self.flop_s * prefill,
+            attention_flop_s=self.attention_flop_s * prefill,
+        )
+
+
+def cost_model(
+    box: BoxProfile,
+    shape: ModelShape,
+    *,
+    calibration: Calibration | None = None,
+    kv_dtype: str = "fp16",
+) -> CostModel:
+    """The cost model of a box; raises ProfileError naming the figure that is missing."""
+    bytes_per_s = box.memory_bytes_per_s.value
+    if bytes_per_s is None:
+        raise ProfileError(
+            f"the memory bandwidth is not known: {box.memory_bytes_per_s.why}.", where=box.name
+        )
+    flops_per_s = _flops_per_s(box, shape)
+    share = _efficiency(box, shape, flops_per_s=flops_per_s, bytes_per_s=bytes_per_s)
+    flop_s = 1.0 / (flops_per_s * share.arithmetic)
+    byte_s = 1.0 / (bytes_per_s * share.bandwidth)
+    model = CostModel(
+        box=box.name,
+        source=box.source,
+        shape=shape,
+        kv_dtype=kv_dtype,
+        step_s=share.layer_s * shape.layers,
+        weight_byte_s=byte_s,
+        flop_s=flop_s,
+        attention_flop_s=flop_s / share.attention,
+        kv_byte_s=byte_s,
+        overlap=share.overlap,
+        prefill_low=share.prefill_low,
+        prefill_high=share.prefill_high,
+        decode_low=share.decode_low,
+        decode_high=share.decode_high,
+    )
+    if calibration is None:
+        return model
+    spread = max(calibration.error_p90, 0.02)
+    return structs.replace(
+        model,
+        source=f"calibrated on {calibration.steps} steps of the engine",
+        fit=calibration,
+        prefill_low=1.0 - spread,
+        prefill_high=1.0 + spread,
+        decode_low=1.0 - spread,
+        decode_high=1.0 + spread,
+    )
+
+
+def _flops_per_s(box: BoxProfile, shape: ModelShape) -> float:
+    """The rate at which the model's own arithmetic runs on the box."""
+    wanted = ("fp32",) if shape.dtype == "fp32" else ("fp16", "bf16", "fp32")
+    for name in (*wanted, "fp16", "bf16"):
+        reading = box.flops_per_s.get(name)
+        if reading is not None and reading.value:
+            return reading.value
+    raise ProfileError(
+        f"flops_per_s is missing: none of {', '.join(dict.fromkeys(wanted))} is known.",
+        where=box.name,
+    )
+
+
+def _efficiency(
+    box: BoxProfile, shape: ModelShape, *, flops_per_s: float, bytes_per_s: float
+) -> Efficiency:
+    if box.source == "probe" or box.source.startswith("calibrated"):
+        return from_probes(device=box.device)
+    return from_maker_figures(
+        flops_per_s=flops_per_s,
+        bytes_per_s=bytes_per_s,
+        weight_bits=8.0 * shape.weights_bytes / shape.parameters,
+        device=box.device,
+    )
+
+
+def run_dtype(box: BoxProfile, shape: ModelShape) -> str:
+    """The number format in which the engine would keep the weights on this box.
+
+    On a CPU it computes in fp32; on a GPU it keeps what the model has.
+    """
+    return "fp32" if box.source == "probe" and box.device == "cpu" else shape.dtype
+
+
+def kv_dtype_of(dtype: str) -> str:
+    """The KV cache's format beside weights in `dtype`: fp32 stays, all else is 16 bit."""
+    return dtype if DTYPE_BYTES[dtype] >= 2 else "fp16"

@@ -1,0 +1,84 @@
+"""What share of a maker's figure a real engine reaches, and how far single cases lie from it.
+
+Source of the figures from profiles: 279 public single-machine measurements (llama.cpp, vLLM
+and others, 2024 to 2026, from Raspberry Pi to A100), looked at as one distribution. They
+give the medians and the spread of the whole; no row has a constant of its own.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Efficiency(Struct, frozen=True, kw_only=True):
+    """Shares of the stated or measured figures that the engine reaches.
+
+    `*_low` and `*_high` multiply the mid value of seconds to give the 90 % interval.
+    """
+
+    bandwidth: float
+    """Of memory bandwidth, while weights and KV are read."""
+    arithmetic: float
+    """Of the matrix-multiply rate, over a prompt's matrices."""
+    attention: float
+    """Of the rate reached over matrices, over attention's own arithmetic."""
+    layer_s: float
+    """Launch overhead of one layer of one step, seconds."""
+    overlap: bool
+    """Whether reading weights and arithmetic hide behind one another (GPU) or add up (CPU)."""
+    prefill_low: float
+    prefill_high: float
+    decode_low: float
+    decode_high: float
+
+
+INTENSITY_REACHED = 85.0
+"""Operations per byte of memory bandwidth that engines sustain over a prompt. Makers' tensor
+figures above this are not fed: cards with 70 to 100 FLOP per byte reach 0.8 to 0.95 of their
+figure, those with 200 about 0.4, those with 400 about 0.25."""
+
+ARITHMETIC_CEILING = 0.68
+"""Of the stated rate where memory is no limit (Apple GPUs: median 0.6, RTX 30: up to 0.95)."""
+
+_BANDWIDTH_BY_BITS = ((12.0, 0.80), (7.0, 0.86), (0.0, 0.68))
+"""(at least so many bits a weight, share of bandwidth): launch overhead is counted apart."""
+
+
+def from_maker_figures(
+    *, flops_per_s: float, bytes_per_s: float, weight_bits: float, device: str
+) -> Efficiency:
+    """For a box known by what its maker states."""
+    share = next(share for bits, share in _BANDWIDTH_BY_BITS if weight_bits >= bits)
+    ridge = flops_per_s / bytes_per_s
+    cpu = device == "cpu"
+    return Efficiency(
+        bandwidth=share,
+        arithmetic=min(ARITHMETIC_CEILING, INTENSITY_REACHED / ridge),
+        attention=0.35,
+        layer_s=10e-6 if cpu else 40e-6,
+        overlap=not cpu,
+        prefill_low=0.45,
+        prefill_high=2.6,
+        decode_low=0.65,
+        decode_high=2.2,
+    )
+
+
+def from_probes(*, device: str) -> Efficiency:
+    """For a box whose bandwidth and matrix-multiply rate were measured.
+
+    The layer overhead is that of PyTorch's eager mode, which the engine on the boxes uses
+    (about 0.3 ms for a layer of SmolLM2 on one core at 2 GHz).
+    """
+    cpu = device == "cpu"
+    return Efficiency(
+        bandwidth=0.85,
+        arithmetic=0.75,
+        attention=0.35,
+        layer_s=300e-6 if cpu else 150e-6,
+        overlap=not cpu,
+        prefill_low=0.7,
+        prefill_high=1.6,
+        decode_low=0.7,
+        decode_high=1.6,
+    )

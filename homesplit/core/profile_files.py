@@ -1,0 +1,289 @@
+"""What profile files hold, and how their tables become the records that the plan takes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from homesplit.core.link import LatencyReading, LinkProfile
+from homesplit.core.machine import BoxProfile
+from homesplit.core.model_config import shape_from_config
+from homesplit.core.reading import stated, unknown
+from homesplit.core.shape import ModelShape, shape_from_profile
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.errors import ProfileError, UsageError
+
+
+class HardwareFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine as its maker states it."""
+
+    name: str
+    memory_bytes: float
+    """Of the GPU, or of the whole machine where memory is unified or the CPU computes."""
+    memory_bytes_per_s: float
+    flops_per_s: dict[str, float]
+    unified: bool = False
+    device: str | None = None
+    """`cpu`, `cuda`, `rocm`, `mps` or `xpu`; without it a box counts as having a GPU."""
+    watts: float | None = None
+    """The whole machine's under load."""
+    price: float | None = None
+    cores: int | None = None
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    date: str = ""
+    description: str = ""
+
+
+class LinkFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kind of link with the payload that such links were measured to carry."""
+
+    name: str
+    payload_bytes_per_s: float
+    payload_back_bytes_per_s: float | None = None
+    """The other direction, where it differs."""
+    label_bytes_per_s: float | None = None
+    round_trip_p50_s: float | None = None
+    round_trip_p99_s: float | None = None
+    loopback: bool = False
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    date: str = ""
+    description: str = ""
+
+
+class ClassTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One class of requests in a workload file: [low, high] tokens."""
+
+    name: str
+    share: float
+    prompt_tokens: tuple[int, int]
+    output_tokens: tuple[int, int]
+
+
+class ArrivalsTable(Arrivals, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`Arrivals` as a file writes it."""
+
+
+class TargetsTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Targets of a workload file; one that is left out isn't cared about."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
+class WorkloadFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A load: who asks what, how often, and what they expect."""
+
+    name: str
+    classes: tuple[ClassTable, ...]
+    arrivals: ArrivalsTable = field(default_factory=ArrivalsTable)
+    targets: TargetsTable = field(default_factory=TargetsTable)
+    shared_prefix_tokens: int = 0
+    shared_prefix_groups: int = 1
+    turns: int = 1
+    turn_think_s: float = 2.0
+    cancel_share: float = 0.0
+    cancel_after_s: float = 1.0
+    description: str = ""
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    date: str = ""
+
+
+_T = TypeVar("_T")
+
+
+def table(values: Mapping[str, Any], kind: type[_T], *, where: str) -> _T:
+    """The record of a file's table; raises ProfileError naming the file and the key."""
+    try:
+        return msgspec.convert(dict(values), kind)
+    except msgspec.ValidationError as error:
+        raise ProfileError(f"{_in_words(str(error))}.", where=where) from error
+
+
+def _in_words(message: str) -> str:
+    found = re.match(r"Object contains unknown field `(.+?)`(.*)", message)
+    if found:
+        place = found.group(2).replace(" - at ", "in ").replace("`", "").strip()
+        return f"the key '{found.group(1)}' is unknown {place}".rstrip()
+    found = re.match(r"Object missing required field `(.+?)`(.*)", message)
+    return f"the key '{found.group(1)}' is missing" if found else message
+
+
+def box_from_table(values: Mapping[str, Any], *, where: str) -> BoxProfile:
+    """A box from a hardware file's table."""
+    made = table(values, HardwareFile, where=where)
+    source = f"profile: {where}"
+    figures = {
+        "memory_bytes": made.memory_bytes,
+        "memory_bytes_per_s": made.memory_bytes_per_s,
+        **{f"flops_per_s.{name}": rate for name, rate in made.flops_per_s.items()},
+    }
+    for key, value in figures.items():
+        _positive(value, key, where)
+    for key, value in (("watts", made.watts), ("price", made.price)):
+        if value is not None:
+            _positive(value, key, where)
+    if not made.flops_per_s:
+        raise ProfileError("'flops_per_s' names no rate.", where=where)
+    return BoxProfile(
+        name=made.name,
+        source=source,
+        memory_bytes=stated(made.memory_bytes, unit="bytes", source=where),
+        memory_bytes_per_s=stated(made.memory_bytes_per_s, unit="bytes/s", source=where),
+        flops_per_s={
+            name: stated(rate, unit="flop/s", source=where)
+            for name, rate in made.flops_per_s.items()
+        },
+        unified=made.unified,
+        device=made.device or "cuda",
+        cores=made.cores,
+        load_w=stated(made.watts, unit="W", source=where)
+        if made.watts
+        else unknown("the profile states no power"),
+        price=made.price,
+    )
+
+
+def _positive(value: float, key: str, where: str) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise ProfileError(f"'{key}' is {value}, not a number above 0.", where=where)
+
+
+def link_from_table(values: Mapping[str, Any], a: str, b: str, *, where: str) -> LinkProfile:
+    """A link between boxes `a` and `b` from a link file's table."""
+    made = table(values, LinkFile, where=where)
+    back = made.payload_back_bytes_per_s or made.payload_bytes_per_s
+    _positive(made.payload_bytes_per_s, "payload_bytes_per_s", where)
+    _positive(back, "payload_back_bytes_per_s", where)
+    said = "the profile states no latency"
+    return LinkProfile(
+        a=a,
+        b=b,
+        source=f"profile: {made.name}",
+        a_to_b=stated(made.payload_bytes_per_s, unit="bytes/s", source=where),
+        b_to_a=stated(back, unit="bytes/s", source=where),
+        latency_s=LatencyReading(
+            p50=_seconds(made.round_trip_p50_s, where, said),
+            p99=_seconds(made.round_trip_p99_s, where, said),
+        ),
+        label_bytes_per_s=made.label_bytes_per_s,
+        loopback=made.loopback,
+    )
+
+
+def _seconds(value: float | None, where: str, why: str) -> Any:
+    return unknown(why) if value is None else stated(value, unit="s", source=where)
+
+
+def model_from_table(values: Mapping[str, Any], *, where: str) -> ModelShape:
+    """A shape from a model file: a `[config]` of a config.json's keys, or flat shape keys."""
+    config = values.get("config")
+    if config is None:
+        return shape_from_profile(values, where=where)
+    known = {"name", "aliases", "dtype", "weights_bytes", "source", "date", "description", "config"}
+    unknown_keys = sorted(set(values) - known)
+    if unknown_keys or not isinstance(config, Mapping):
+        said = f"the key '{unknown_keys[0]}' is unknown" if unknown_keys else "[config] is no table"
+        raise ProfileError(f"{said}.", where=where)
+    weighs = values.get("weights_bytes")
+    return shape_from_config(
+        msgspec.convert(config, dict[str, Any]),
+        name=str(values.get("name", where)),
+        source=f"profile: {where}",
+        dtype=str(values.get("dtype", "bf16")),
+        file_bytes=int(weighs) if isinstance(weighs, int) else None,
+    )
+
+
+def workload_from_table(values: Mapping[str, Any], *, where: str) -> Workload:
+    """A workload from its file's table; raises ProfileError on impossible figures."""
+    made = table(values, WorkloadFile, where=where)
+    if not made.classes:
+        raise ProfileError("'classes' names no class of requests.", where=where)
+    classes = tuple(_length_class(entry, where) for entry in made.classes)
+    arrivals = msgspec.convert(msgspec.structs.asdict(made.arrivals), Arrivals)
+    if arrivals.kind == "open" and not (arrivals.rate_requests_per_s or 0) > 0:
+        raise ProfileError("an open load needs 'rate_requests_per_s' above 0.", where=where)
+    if arrivals.kind == "closed" and (arrivals.users or 0) < 1:
+        raise ProfileError("a closed load needs 'users' of 1 or more.", where=where)
+    return Workload(
+        name=made.name,
+        classes=classes,
+        arrivals=arrivals,
+        targets=Targets(ttft_s=made.targets.ttft_s, tpot_s=made.targets.tpot_s),
+        shared_prefix_tokens=made.shared_prefix_tokens,
+        shared_prefix_groups=made.shared_prefix_groups,
+        turns=made.turns,
+        turn_think_s=made.turn_think_s,
+        cancel_share=made.cancel_share,
+        cancel_after_s=made.cancel_after_s,
+        description=made.description,
+        source=made.source,
+    )
+
+
+def _length_class(entry: ClassTable, where: str) -> LengthClass:
+    for key, (low, high) in (
+        ("prompt_tokens", entry.prompt_tokens),
+        ("output_tokens", entry.output_tokens),
+    ):
+        if not 1 <= low <= high:
+            raise ProfileError(
+                f"class '{entry.name}': '{key}' must be [low, high] from 1 on.", where=where
+            )
+    _positive(entry.share, "share", where)
+    return LengthClass(
+        name=entry.name,
+        share=entry.share,
+        prompt_tokens_low=entry.prompt_tokens[0],
+        prompt_tokens_high=entry.prompt_tokens[1],
+        output_tokens_low=entry.output_tokens[0],
+        output_tokens_high=entry.output_tokens[1],
+    )
+
+
+_RATE = re.compile(
+    r"^\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*"
+    r"(?:([kmgt]?)(i?)(bit|bits|b|byte|bytes)?(?:ps|/s|/sec|/second))\s*$",
+    re.IGNORECASE,
+)
+_STEPS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_rate(text: str) -> float | None:
+    """Bytes per second of a typed rate (`2.35Gbit/s`, `300MB/s`, `1Gbps`); None if it is none.
+
+    A lone `b` is a bit and a lone `B` a byte. Raises UsageError on a rate of 0.
+    """
+    found = _RATE.match(text)
+    if found is None:
+        return None
+    number, prefix, binary, unit = found.groups()
+    base = 1024.0 if binary else 1000.0
+    value = float(number) * base ** _STEPS[prefix.lower()]
+    as_bytes = unit is not None and (unit == "B" or unit.lower().startswith("byte"))
+    rate = value if as_bytes else value / 8.0
+    if not (rate > 0 and math.isfinite(rate)):
+        raise UsageError(f"'{text}' is no rate above 0.", do_next="Give one as 2.35Gbit/s.")
+    return rate
+
+
+def typed_link(rate_bytes_per_s: float, a: str, b: str, *, text: str) -> LinkProfile:
+    """A link of a typed payload rate, the same both ways; its latency is not known."""
+    reading = stated(rate_bytes_per_s, unit="bytes/s", source=f"typed: {text}")
+    said = unknown("a typed rate says nothing of latency")
+    return LinkProfile(
+        a=a,
+        b=b,
+        source=f"typed: {text}",
+        a_to_b=reading,
+        b_to_a=reading,
+        latency_s=LatencyReading(p50=said, p99=said),
+    )

@@ -1,0 +1,154 @@
+"""Finds and reads hardware, link, model and workload profiles: built in, the user's, or a path."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from homesplit.core.link import LinkProfile
+from homesplit.core.machine import BoxProfile
+from homesplit.core.profile_files import (
+    box_from_table,
+    link_from_table,
+    model_from_table,
+    parse_rate,
+    typed_link,
+    workload_from_table,
+)
+from homesplit.core.shape import ModelShape
+from homesplit.core.workload import Workload
+from homesplit.errors import ProfileError
+from homesplit.io.model_files import shape_of_config, shape_of_folder, shape_of_gguf
+from homesplit.io.paths import Paths
+
+Kind = Literal["hardware", "links", "models", "workloads"]
+MAX_FILE_BYTES = 1024 * 1024
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a table; raises ProfileError naming the file."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ProfileError("is too large for a profile.", where=str(path))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"can't be read: {error.strerror}.", where=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProfileError(f"is not valid TOML: {error}.", where=str(path)) from error
+
+
+@cache
+def built_in(kind: Kind) -> Mapping[str, Path]:
+    """Short name to file of the profiles that ship."""
+    folder = Path(str(resources.files("homesplit_profiles"))) / kind
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def names(kind: Kind, paths: Paths) -> tuple[str, ...]:
+    """Every profile's short name, the user's own first."""
+    own = _own(kind, paths)
+    return (*own, *(name for name in built_in(kind) if name not in own))
+
+
+def _own(kind: Kind, paths: Paths) -> dict[str, Path]:
+    folder = paths.user_profiles / kind
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder.is_dir() else {}
+
+
+@cache
+def _aliases(kind: Kind) -> Mapping[str, str]:
+    """Plain form of every name and alias to the short name."""
+    found: dict[str, str] = {}
+    for short, path in built_in(kind).items():
+        held = read_toml(path)
+        for text in (short, str(held.get("name", short)), *held.get("aliases", ())):
+            found.setdefault(_plain(text), short)
+    return found
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "", text.lower())
+
+
+def find(kind: Kind, text: str, paths: Paths) -> Path:
+    """The profile file that `text` names; raises ProfileError with the nearest names."""
+    if text.endswith(".toml"):
+        path = Path(text).expanduser()
+        if path.is_file():
+            return path
+        raise ProfileError("there is no such file.", where=text)
+    own = _own(kind, paths)
+    mine = {_plain(name): path for name, path in own.items()}
+    if _plain(text) in mine:
+        return mine[_plain(text)]
+    short = _aliases(kind).get(_plain(text))
+    if short is not None:
+        return built_in(kind)[short]
+    raise ProfileError(f"there is no {_WORDS[kind]} '{text}'.", do_next=_suggest(kind, text, own))
+
+
+_WORDS = {
+    "hardware": "probed box or hardware profile",
+    "links": "link profile or rate",
+    "models": "model folder or model profile",
+    "workloads": "workload",
+}
+
+
+def _suggest(kind: Kind, text: str, own: Mapping[str, Path]) -> str:
+    known = [*own, *built_in(kind)]
+    plain = _plain(text)
+    near = difflib.get_close_matches(plain, [*_aliases(kind)], n=3, cutoff=0.5)
+    held = [name for name in known if plain and plain in _plain(name)]
+    shown = list(dict.fromkeys([*held[:3], *(_aliases(kind)[name] for name in near)]))[:4]
+    if shown:
+        return f"Did you mean {', '.join(shown)}?"
+    return f"Some that are known: {', '.join(known[:8])}."
+
+
+def load_hardware(text: str, paths: Paths) -> BoxProfile:
+    """A hardware profile by name, or of a TOML file."""
+    path = find("hardware", text, paths)
+    return box_from_table(read_toml(path), where=_told(path))
+
+
+def load_link(text: str, a: str, b: str, paths: Paths) -> LinkProfile:
+    """A typed rate, a link profile by name, or of a TOML file."""
+    rate = parse_rate(text)
+    if rate is not None:
+        return typed_link(rate, a, b, text=text)
+    path = find("links", text, paths)
+    return link_from_table(read_toml(path), a, b, where=_told(path))
+
+
+def load_model(text: str, paths: Paths) -> ModelShape:
+    """A model folder, config.json, GGUF file, TOML file, fetched model or profile by name."""
+    path = Path(text).expanduser()
+    if path.is_dir() and (path / "config.json").exists():
+        return shape_of_folder(path.resolve())
+    if text.endswith(".json") and path.is_file():
+        return shape_of_config(path)
+    if text.endswith(".gguf") and path.is_file():
+        return shape_of_gguf(path)
+    fetched = paths.models / text.replace("/", "--")
+    if re.fullmatch(r"[\w.\-/]+", text) and (fetched / "config.json").is_file():
+        return shape_of_folder(fetched)
+    found = find("models", text, paths)
+    return model_from_table(read_toml(found), where=_told(found))
+
+
+def load_workload(text: str, paths: Paths) -> Workload:
+    """A workload by name, or of a TOML file."""
+    path = find("workloads", text, paths)
+    return workload_from_table(read_toml(path), where=_told(path))
+
+
+def _told(path: Path) -> str:
+    """A built-in profile by its short name, any other by its path."""
+    return path.stem if path.parent.parent.name == "homesplit_profiles" else str(path)
