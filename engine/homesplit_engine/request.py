@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from homesplit_engine.pages import chain_hash
+from homesplit_engine.wire.messages import SamplingParams
 
 
 class Phase(Enum):
@@ -56,6 +57,10 @@ class Request:
     first_admitted_s: float | None = None
     prefill_told: bool = False
     preemptions: int = 0
+    sampling: SamplingParams | None = None
+    """How tokens are chosen; the scheduler does not look at it, a simulator needs none."""
+    place: object | None = None
+    """The runner's note of where `blocks` lie in its tensors; void once they are taken back."""
 
     @property
     def output_tokens(self) -> int:

@@ -230,20 +230,24 @@ class Scheduler:
             if request_id not in self._in_flight:
                 self._free(request)
 
-    def expire(self, now_s: float) -> tuple[Request, ...]:
-        """Cancels and returns the requests whose deadline has passed.
+    def overdue(self, now_s: float) -> tuple[Request, ...]:
+        """The requests whose deadline has passed; changes nothing.
 
         Those being handed over are left to their hand-off's own deadline.
         """
-        late = [
+        return tuple(
             request
             for request in self._requests.values()
             if request.deadline_s <= now_s
             and request.phase not in (Phase.HANDING_OVER, Phase.ENDED)
-        ]
+        )
+
+    def expire(self, now_s: float) -> tuple[Request, ...]:
+        """Cancels and returns the requests whose deadline has passed."""
+        late = self.overdue(now_s)
         for request in late:
             self.cancel(request.request_id)
-        return tuple(late)
+        return late
 
     # ------------------------------------------------------------------ stepping
 
@@ -441,6 +445,7 @@ class Scheduler:
         self._drop_from_lists(request)
         self.pool.release(request.blocks)
         request.blocks = []
+        request.place = None
         request.computed = request.remembered = 0
         request.preemptions += 1
         request.phase = Phase.WAITING

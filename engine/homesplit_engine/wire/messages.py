@@ -235,7 +235,7 @@ class Open(Struct, frozen=True, kw_only=True, tag="open"):
 
 
 class Chunk(Struct, frozen=True, kw_only=True, tag="chunk"):
-    """Header of one tensor frame: K and V of `tokens` tokens of one layer."""
+    """Header of one tensor frame: K and V of `tokens` tokens of `layers` layers from `layer` on."""
 
     reservation_id: str
     sequence: int
@@ -246,6 +246,8 @@ class Chunk(Struct, frozen=True, kw_only=True, tag="chunk"):
     bytes: int
     checksum: int
     """zlib.crc32 of the frame."""
+    layers: int = 1
+    """Small chunks send several layers in one frame, one layer behind the other."""
 
 
 class Close(Struct, frozen=True, kw_only=True, tag="close"):

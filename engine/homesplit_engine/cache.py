@@ -1,0 +1,120 @@
+"""The KV pool: one tensor a layer, and where in it each request's tokens lie.
+
+    layer:  [ K | V ] x slots x kv_heads x head_dim        slots = blocks x block_tokens
+
+Token-major, so that the KV of a run of tokens is one stretch of bytes for K and one for V:
+that is what a hand-off sends. A request whose blocks are neighbours is read in place; else
+its slots are gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from msgspec import Struct
+
+from homesplit_engine.pages import blocks_for
+
+
+class KvShape(Struct, frozen=True, kw_only=True):
+    """What one token leaves in the cache: heads and width of each layer, and the dtype."""
+
+    kv_heads: tuple[int, ...]
+    head_dim: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def layers(self) -> int:
+        """Number of layers that keep KV."""
+        return len(self.kv_heads)
+
+    def layer_bytes(self, layer: int) -> int:
+        """Bytes of K and V of one token in one layer."""
+        return 2 * self.kv_heads[layer] * self.head_dim[layer] * self.dtype.itemsize
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of K and V of one token in all layers."""
+        return sum(self.layer_bytes(layer) for layer in range(self.layers))
+
+
+class Place:
+    """Where one request's tokens lie in the pool: a stretch of slots, or a list of them."""
+
+    def __init__(self, block_tokens: int, device: torch.device) -> None:
+        self._size = block_tokens
+        self._device = device
+        self._blocks: list[int] = []
+        self._index: torch.Tensor | None = None
+        self.first: int | None = None
+        """The first slot when all blocks are neighbours, else None."""
+
+    def follow(self, blocks: Sequence[int]) -> None:
+        """Takes in the request's blocks, which mostly grew by none or one since last time."""
+        if len(blocks) == len(self._blocks) and blocks[-1] == self._blocks[-1]:
+            return
+        self._blocks = list(blocks)
+        self._index = None
+        run = blocks[0] + len(blocks) - 1 == blocks[-1] and all(
+            block == blocks[0] + offset for offset, block in enumerate(blocks)
+        )
+        self.first = blocks[0] * self._size if run else None
+
+    def slots(self, start: int, end: int) -> list[int]:
+        """The slots of tokens [start, end)."""
+        if self.first is not None:
+            return list(range(self.first + start, self.first + end))
+        size = self._size
+        return [self._blocks[at // size] * size + at % size for at in range(start, end)]
+
+    def index(self, start: int, end: int) -> torch.Tensor:
+        """The slots of tokens [start, end) as an index tensor, shape (end - start,)."""
+        if self._index is None:
+            everything = self.slots(0, len(self._blocks) * self._size)
+            self._index = torch.tensor(everything, dtype=torch.int64, device=self._device)
+        return self._index[start:end]
+
+
+class KvPool:
+    """All KV of one worker."""
+
+    def __init__(
+        self, shape: KvShape, *, blocks_total: int, block_tokens: int, device: torch.device
+    ) -> None:
+        self.shape = shape
+        self.block_tokens = block_tokens
+        self.device = device
+        slots = blocks_total * block_tokens
+        self.layers = [
+            torch.empty((2, slots, heads, width), dtype=shape.dtype, device=device)
+            for heads, width in zip(shape.kv_heads, shape.head_dim, strict=True)
+        ]
+
+    def place(self, blocks: Sequence[int]) -> Place:
+        """Where a request with these blocks lies."""
+        place = Place(self.block_tokens, self.device)
+        place.follow(blocks)
+        return place
+
+    def copy_out(self, layer: int, place: Place, start: int, end: int) -> torch.Tensor:
+        """A contiguous copy of K and V of tokens [start, end): 2 x tokens x heads x width."""
+        pool = self.layers[layer]
+        if place.first is not None:
+            return pool[:, place.first + start : place.first + end].contiguous()
+        return pool.index_select(1, place.index(start, end))
+
+    def copy_in(self, layer: int, place: Place, start: int, values: torch.Tensor) -> None:
+        """Puts K and V of tokens from `start` on where they belong; shape as `copy_out`."""
+        end = start + values.shape[1]
+        pool = self.layers[layer]
+        if place.first is not None:
+            pool[:, place.first + start : place.first + end].copy_(values)
+        else:
+            pool.index_copy_(1, place.index(start, end), values.to(pool.device))
+
+
+def blocks_that_fit(shape: KvShape, *, block_tokens: int, free_bytes: int, most_tokens: int) -> int:
+    """Blocks that `free_bytes` hold, but no more than `most_tokens` tokens would use."""
+    fit = free_bytes // (shape.bytes_per_token * block_tokens)
+    return int(min(fit, blocks_for(most_tokens, block_tokens)))

@@ -1,0 +1,191 @@
+"""Loads a causal language model from a local folder, and refuses what cannot be served.
+
+Refusals name the kind of layer. What static checks miss is found by trying: the model's
+logits with our attention function must equal those with its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from homesplit_engine.attention import Plug, UnsupportedAttention
+from homesplit_engine.cache import KvShape
+from homesplit_engine.fingerprint import fingerprint, fingerprint_fields
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_LAYER_KINDS = {"full_attention", "sliding_attention", "attention"}
+_MLA_KEYS = ("kv_lora_rank", "q_lora_rank")
+_RECURRENT_KEYS = ("ssm_cfg", "mamba_d_state", "state_size", "ssm_state_size", "lru_width")
+_SEQUENCE_DEPENDENT_ROPE = {"dynamic"}
+_TRIAL_TOKENS = 40
+
+
+class ModelError(Exception):
+    """The model can't be served; the message says which, why, and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A model ready to be stepped."""
+
+    model: Any
+    plug: Plug
+    kv_shape: KvShape
+    name: str
+    max_context: int
+    eos_token_ids: tuple[int, ...]
+    vocab_size: int
+    device: torch.device
+    dtype: str
+    fields: dict[str, str]
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash over `fields`."""
+        return fingerprint(self.fields)
+
+
+def load_model(model_dir: Path, *, device: str, dtype: str) -> LoadedModel:
+    """Load weights and check that this engine can serve them; raises ModelError."""
+    from transformers import AutoConfig
+
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype {dtype!r} is not known; one of: {', '.join(DTYPES)}")
+    if not (model_dir / "config.json").is_file():
+        raise ModelError(f"{model_dir}: no config.json; give a model folder in Hugging Face layout")
+    try:
+        config: Any = AutoConfig.from_pretrained(str(model_dir), local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{model_dir}: the configuration can't be read: {error}") from error
+    text_config: Any = config.get_text_config(decoder=True)
+    refusal = refusal_of(text_config)
+    if refusal is not None:
+        raise ModelError(f"{model_dir.name}: {refusal}; this engine can't serve it")
+    model = _load(model_dir, device, DTYPES[dtype])
+    plug = Plug()
+    shape = _look_at(model, model_dir.name, plug, text_config, device, DTYPES[dtype])
+    return LoadedModel(
+        model=model,
+        plug=plug,
+        kv_shape=shape,
+        name=model_dir.name,
+        max_context=max_context_of(text_config),
+        eos_token_ids=_eos_token_ids(model),
+        vocab_size=int(text_config.vocab_size),
+        device=torch.device(device),
+        dtype=dtype,
+        fields=fingerprint_fields(model_dir, dtype=dtype),
+    )
+
+
+def refusal_of(config: Any) -> str | None:
+    """What in this configuration this engine does not do, as a sentence; None when nothing."""
+    if getattr(config, "is_encoder_decoder", False):
+        return f"{config.model_type} is an encoder-decoder model (cross-attention layers)"
+    if getattr(config, "kv_lora_rank", None) is not None:
+        return f"{config.model_type} has multi-head latent attention layers (MLA, kv_lora_rank)"
+    kinds = set(getattr(config, "layer_types", None) or ()) - _LAYER_KINDS
+    if kinds:
+        return f"{config.model_type} has layers of kind {', '.join(sorted(kinds))}"
+    if any(getattr(config, key, None) is not None for key in _RECURRENT_KEYS):
+        return f"{config.model_type} has recurrent layers (state-space or linear recurrence)"
+    if getattr(config, "num_kv_shared_layers", 0):
+        return f"{config.model_type} has layers that share another layer's KV"
+    if getattr(config, "alibi", False):
+        return f"{config.model_type} has ALiBi attention layers"
+    rope = _rope_types(config) & _SEQUENCE_DEPENDENT_ROPE
+    if rope:
+        return f"{config.model_type} has rope of type {', '.join(rope)} (depends on the batch)"
+    return None
+
+
+def max_context_of(config: Any) -> int:
+    """The most tokens of prompt and answer together.
+
+    With longrope only up to the original length: beyond it, all of a batch's positions would
+    change with its longest sequence, and cached keys with them.
+    """
+    longest = int(getattr(config, "max_position_embeddings", 0) or 0)
+    if longest <= 0:
+        raise ModelError(f"{config.model_type}: the configuration names no context length")
+    if "longrope" in _rope_types(config):
+        settings: Any = config.rope_parameters
+        original = settings.get("original_max_position_embeddings") or getattr(
+            config, "original_max_position_embeddings", None
+        )
+        longest = min(longest, int(original or longest))
+    return longest
+
+
+def _rope_types(config: Any) -> set[str]:
+    settings: Any = getattr(config, "rope_parameters", None) or {}
+    found = [settings, *(v for v in settings.values() if isinstance(v, dict))]
+    return {str(one["rope_type"]) for one in found if "rope_type" in one}
+
+
+def _load(model_dir: Path, device: str, dtype: torch.dtype) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            str(model_dir), local_files_only=True, dtype=dtype, attn_implementation="eager"
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{model_dir}: the model can't be loaded: {error}") from error
+    return model.to(device).eval()
+
+
+def _look_at(
+    model: Any, name: str, plug: Plug, config: Any, device: str, dtype: torch.dtype
+) -> KvShape:
+    """Run a few tokens with the model's own attention and with ours; compare, note the shapes."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, config.vocab_size, (1, _TRIAL_TOKENS), generator=generator).to(device)
+    positions = torch.arange(_TRIAL_TOKENS, device=device)[None]
+    last = torch.tensor([_TRIAL_TOKENS - 1], device=device)
+    with torch.inference_mode():
+        own = model(tokens, position_ids=positions, use_cache=False).logits[0, -1:]
+        model.set_attn_implementation(plug.name)
+        try:
+            ours = model(
+                tokens, position_ids=positions, use_cache=False, logits_to_keep=last
+            ).logits[0]
+        except UnsupportedAttention as error:
+            raise ModelError(f"{name} has {error}; this engine can't serve it") from error
+    layers = int(config.num_hidden_layers)
+    if set(plug.seen) != set(range(layers)):
+        raise ModelError(
+            f"{name}: {layers} layers, of which {len(plug.seen)} use transformers' attention "
+            "interface; layers of another kind can't be served by this engine"
+        )
+    seen = [plug.seen[layer] for layer in range(layers)]
+    if any(one.head_dim != one.value_dim for one in seen):
+        raise ModelError(f"{name} has attention layers whose keys and values differ in width (MLA)")
+    kinds: Any = getattr(config, "layer_types", None) or ["full_attention"] * layers
+    if any(k == "sliding_attention" and o.window is None for k, o in zip(kinds, seen, strict=True)):
+        raise ModelError(f"{name} has sliding-window layers that do not tell their window")
+    slack = 1e-3 if dtype == torch.float32 else 0.1
+    scale = float(own.abs().max()) + 1e-6
+    if ours.shape != own.shape or float((ours - own).abs().max()) > slack * scale:
+        raise ModelError(
+            f"{name}: its logits under this engine's attention differ from its own; it has a "
+            "kind of attention layer that this engine does not do"
+        )
+    return KvShape(
+        kv_heads=tuple(one.kv_heads for one in seen),
+        head_dim=tuple(one.head_dim for one in seen),
+        dtype=dtype,
+    )
+
+
+def _eos_token_ids(model: Any) -> tuple[int, ...]:
+    eos: Any = getattr(model.generation_config, "eos_token_id", None)
+    if eos is None:
+        eos = getattr(model.config, "eos_token_id", None)
+    if eos is None:
+        return ()
+    return (int(eos),) if isinstance(eos, int) else tuple(int(one) for one in eos)

@@ -1,0 +1,119 @@
+"""Logits to tokens. What is drawn depends on (seed, index of the output token) and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import torch
+from msgspec import Struct
+
+from homesplit_engine.wire.messages import SamplingParams
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """One chosen token, with log-probabilities where they were asked for."""
+
+    token_id: int
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """How one row of logits is to be sampled."""
+
+    params: SamplingParams
+    token_ids: Sequence[int]
+    """Every token so far, the prompt first."""
+    prompt_tokens: int
+
+
+def uniform(seed: int, index: int) -> float:
+    """The one number in [0, 1) that output token `index` is drawn with under `seed`."""
+    digest = blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 11) / 2**53
+
+
+def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice | None]:
+    """One token a row of `logits` (rows x vocabulary, float); None where it is not finite."""
+    best_values, best = logits.max(dim=-1)
+    finite = torch.isfinite(best_values).tolist()
+    greedy = best.tolist()
+    return [
+        (_choose_row(logits[at], row, greedy[at]) if finite[at] else None)
+        for at, row in enumerate(rows)
+    ]
+
+
+def _choose_row(logits: torch.Tensor, row: Row, best: int) -> Choice:
+    params = row.params
+    if _plain_greedy(params):
+        token_id = best
+    else:
+        adjusted = _penalised(logits, row)
+        token_id = int(adjusted.argmax()) if params.temperature <= 0.0 else _drawn(adjusted, row)
+    if params.top_logprobs is None:
+        return Choice(token_id=token_id)
+    return _with_logprobs(logits, token_id, params.top_logprobs)
+
+
+def _plain_greedy(params: SamplingParams) -> bool:
+    return (
+        params.temperature <= 0.0
+        and params.repetition_penalty == 1.0
+        and params.presence_penalty == 0.0
+        and params.frequency_penalty == 0.0
+    )
+
+
+def _penalised(logits: torch.Tensor, row: Row) -> torch.Tensor:
+    """Repetition over prompt and output; presence and frequency over the output (as in vLLM)."""
+    params = row.params
+    adjusted = logits.clone()
+    if params.repetition_penalty != 1.0:
+        seen = torch.tensor(sorted(set(row.token_ids)), device=logits.device)
+        values = adjusted[seen]
+        adjusted[seen] = torch.where(
+            values > 0, values / params.repetition_penalty, values * params.repetition_penalty
+        )
+    output = row.token_ids[row.prompt_tokens :]
+    if output and (params.presence_penalty or params.frequency_penalty):
+        ids, counts = torch.tensor(output, device=logits.device).unique(return_counts=True)
+        adjusted[ids] -= params.presence_penalty + params.frequency_penalty * counts
+    return adjusted
+
+
+def _drawn(logits: torch.Tensor, row: Row) -> int:
+    """Inverse of the cumulative distribution, most likely first, at this token's number."""
+    params = row.params
+    values, ids = torch.sort(logits.double() / params.temperature, descending=True, stable=True)
+    if params.top_k > 0:
+        values, ids = values[: params.top_k], ids[: params.top_k]
+    probabilities = torch.softmax(values, dim=-1)
+    kept = len(values)
+    if params.top_p < 1.0:
+        before = probabilities.cumsum(-1) - probabilities
+        kept = min(kept, max(1, int((before < params.top_p).sum())))
+    if params.min_p > 0.0:
+        kept = min(kept, max(1, int((probabilities >= params.min_p * probabilities[0]).sum())))
+    cumulative = probabilities[:kept].cumsum(-1)
+    index = len(row.token_ids) - row.prompt_tokens
+    at = uniform(params.seed, index) * float(cumulative[-1])
+    return int(ids[min(kept - 1, int(torch.searchsorted(cumulative, at, right=True)))])
+
+
+def _with_logprobs(logits: torch.Tensor, token_id: int, count: int) -> Choice:
+    """Log-probabilities of the model itself, before temperature and penalties."""
+    logprobs = torch.log_softmax(logits.float(), dim=-1)
+    chosen = float(logprobs[token_id])
+    top: tuple[tuple[int, float], ...] = ()
+    if count > 0:
+        values, ids = logprobs.topk(min(count, logprobs.shape[-1]))
+        pairs = zip(ids.tolist(), values.tolist(), strict=True)
+        top = tuple((int(i), float(v)) for i, v in pairs)
+    return Choice(
+        token_id=token_id,
+        logprob=chosen if math.isfinite(chosen) else None,
+        top_logprobs=tuple((i, v) for i, v in top if math.isfinite(v)),
+    )
