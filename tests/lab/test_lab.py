@@ -119,7 +119,11 @@ def test_a_fault_of_the_link_keeps_the_desk_out_until_it_is_mended(lab: RunningL
 
 
 def test_kill_engine_spares_the_boxs_services(lab: RunningLab) -> None:
-    started = lab.box("borea", ["sh", "-c", "setsid sleep 600 > /dev/null 2>&1 & echo started"])
+    program = (
+        "setsid sleep 600 > /dev/null 2>&1 & "
+        'until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.05; done; echo started'
+    )
+    started = lab.box("borea", ["sh", "-c", program])
     assert started.stdout == "started\n"
     killed = lab.fault("borea", "kill-engine")
     assert len(killed) == 1
