@@ -1,0 +1,216 @@
+"""The OpenAI doors: `/v1/models`, `/v1/chat/completions`, `/v1/completions`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+
+import msgspec
+from aiohttp import web
+
+from homesplit_engine.router.answer import Answering, Piece, Reader, wrong_model
+from homesplit_engine.router.body import (
+    ChatBody,
+    CompletionBody,
+    Wish,
+    chat_wish,
+    completion_wish,
+    parse,
+    prompts_of,
+)
+from homesplit_engine.router.errors import ApiError
+from homesplit_engine.router.shapes import (
+    DONE,
+    ChatShape,
+    CompletionShape,
+    Shape,
+    event,
+    usage,
+)
+from homesplit_engine.router.template import ChatTemplate, no_template
+
+BODY_S = 30.0
+"""How long a client may take to send its body."""
+REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+
+
+async def body_of(request: web.Request) -> bytes:
+    """The whole body; raises ApiError 408 when it does not come."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except TimeoutError as error:
+        raise ApiError(408, f"The body did not come within {BODY_S:.0f} s.") from error
+
+
+class Doors:
+    """The handlers, with what they need."""
+
+    def __init__(self, reader: Reader, template: ChatTemplate | None) -> None:
+        self._reader = reader
+        self._fleet = reader.fleet
+        self._model = reader.fleet.config.model_name
+        self._template = template
+        self._started = int(time.time())
+
+    def routes(self) -> list[web.RouteDef]:
+        """What is served."""
+        return [
+            web.get("/v1/models", self.models),
+            web.get("/v1/models/{model:.+}", self.model),
+            web.post("/v1/chat/completions", self.chat),
+            web.post("/v1/completions", self.completions),
+        ]
+
+    def _card(self) -> dict[str, object]:
+        ready = self._fleet.ready()
+        return {
+            "id": self._model,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "homesplit",
+            "max_model_len": ready.max_context if ready else None,
+        }
+
+    async def models(self, request: web.Request) -> web.Response:
+        """The one model."""
+        return _json({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: web.Request) -> web.Response:
+        """One model by name."""
+        wrong = wrong_model(request.match_info["model"], self._model)
+        if wrong:
+            raise wrong
+        return _json(self._card())
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        """An answer to a conversation."""
+        raw = await body_of(request)
+        received_s = time.monotonic()
+        body = parse(raw, ChatBody)
+        wish = self._checked(chat_wish(body))
+        prompt = await self._chat_ids(body, len(raw))
+        shape = ChatShape(
+            request[REQUEST_ID], self._model, self._reader.tokenizer, wish.logprobs is not None
+        )
+        return await self._answer(request, wish, [prompt], shape, received_s)
+
+    async def _chat_ids(self, body: ChatBody, size: int) -> list[int]:
+        template = self._template
+        if template is None:
+            raise no_template()
+
+        def work() -> list[int]:
+            text = template.render(
+                body.messages,
+                tools=body.tools,
+                add_generation_prompt=body.add_generation_prompt,
+                extra=body.chat_template_kwargs,
+            )
+            return self._reader.encode(text, add_special_tokens=False)
+
+        return await self._reader.in_thread(work, size)
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        """Text that continues each prompt."""
+        raw = await body_of(request)
+        received_s = time.monotonic()
+        body = parse(raw, CompletionBody)
+        wish = self._checked(completion_wish(body))
+        prompts = [await self._reader.token_ids(one) for one in prompts_of(body.prompt)]
+        shape = CompletionShape(
+            request[REQUEST_ID], self._model, self._reader.tokenizer, wish.logprobs is not None
+        )
+        return await self._answer(request, wish, prompts, shape, received_s)
+
+    def _checked(self, wish: Wish) -> Wish:
+        wrong = wrong_model(wish.model, self._model)
+        if wrong:
+            raise wrong
+        return wish
+
+    async def _answer(
+        self,
+        request: web.Request,
+        wish: Wish,
+        prompts: Sequence[list[int]],
+        shape: Shape,
+        received_s: float,
+    ) -> web.StreamResponse:
+        if self._fleet.ready() is None:
+            await self._fleet.until_usable(self._fleet.detection_s)
+        orders = self._reader.orders(request[REQUEST_ID], prompts, wish, received_s)
+        answering = self._reader.answering(wish, orders)
+        if wish.stream:
+            return await _stream(request, answering, wish, shape)
+        return await _whole(answering, shape)
+
+
+async def _whole(answering: Answering, shape: Shape) -> web.Response:
+    choices: list[list[Piece]] = [[] for _ in answering.orders]
+    async with contextlib.aclosing(answering.pieces()) as pieces:
+        async for piece in pieces:
+            choices[piece.choice].append(piece)
+    return _json(shape.whole(choices, usage(answering)))
+
+
+async def _stream(
+    request: web.Request, answering: Answering, wish: Wish, shape: Shape
+) -> web.StreamResponse:
+    """Server-sent events, one token each; headers go out with the first token.
+
+    So a request that is refused before any token still gets a proper HTTP status.
+    """
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": "text/event-stream; charset=utf-8",
+            "Cache-Control": "no-cache",
+            "X-Accel-Buffering": "no",
+        }
+    )
+    try:
+        async with contextlib.aclosing(answering.pieces()) as pieces:
+            opened: set[int] = set()
+            async for piece in pieces:
+                if not response.prepared:
+                    await response.prepare(request)
+                data = _events(shape, piece, answering, wish, opened)
+                if data:
+                    await response.write(data)
+    except ApiError as error:
+        if not response.prepared:
+            raise
+        await response.write(b"data: " + error.body() + b"\n\n" + DONE)
+        return response
+    end = DONE
+    if wish.include_usage:
+        end = event({**shape.frame([]), "usage": usage(answering)}) + DONE
+    await response.write(end)
+    await response.write_eof()
+    return response
+
+
+def _events(
+    shape: Shape, piece: Piece, answering: Answering, wish: Wish, opened: set[int]
+) -> bytes:
+    """The bytes of one piece: the choice's opening before its first, then its chunks."""
+    chunks = shape.chunks(piece)
+    if piece.choice not in opened:
+        opened.add(piece.choice)
+        opening = shape.opening(piece.choice)
+        chunks = [opening, *chunks] if opening else chunks
+    frames: list[bytes] = []
+    for chunk in chunks:
+        frame = shape.frame([chunk])
+        if wish.usage_in_each_chunk:
+            frame["usage"] = usage(answering)
+        elif wish.include_usage:
+            frame["usage"] = None
+        frames.append(event(frame))
+    return b"".join(frames)
+
+
+def _json(document: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(document), content_type="application/json")

@@ -1,0 +1,155 @@
+"""Everything the router tells its watchers: one JSON object a line, slow readers lose the oldest.
+
+The structs carry the same tags and fields as the desk's events, which this package may not
+import; a contract test decodes one as the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+
+import msgspec
+from msgspec import Struct
+
+from homesplit_engine.records import (
+    Fault,
+    ModeSwitch,
+    RequestRecord,
+    StepEvent,
+    TransferEvent,
+    WorkerStatus,
+)
+
+QUEUED_LINES = 2_000
+"""Per watcher; a reader further behind than this loses the oldest and is told so."""
+MAX_WATCHERS = 64
+
+
+class StepSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """An engine step; `offset_s` moves the box's clock to the router's (add it)."""
+
+    event: StepEvent
+    offset_s: float
+
+
+class TransferSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """A hand-off ended; `offset_s` moves the box's clock to the router's (add it)."""
+
+    event: TransferEvent
+    offset_s: float
+
+
+class RequestDone(Struct, frozen=True, kw_only=True, tag=True):
+    """A request has ended, one way or another."""
+
+    record: RequestRecord
+
+
+class StatusSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """A worker's status."""
+
+    status: WorkerStatus
+
+
+class WorkerLost(Struct, frozen=True, kw_only=True, tag=True):
+    """A worker no longer answers."""
+
+    box: str
+    at_s: float
+
+
+class WorkerBack(Struct, frozen=True, kw_only=True, tag=True):
+    """A worker answers (again)."""
+
+    box: str
+    at_s: float
+
+
+class ModeSwitched(Struct, frozen=True, kw_only=True, tag=True):
+    """The routing policy was changed."""
+
+    switch: ModeSwitch
+
+
+class FaultSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """A fault that was met."""
+
+    fault: Fault
+
+
+FeedEvent = (
+    StepSeen
+    | TransferSeen
+    | RequestDone
+    | StatusSeen
+    | WorkerLost
+    | WorkerBack
+    | ModeSwitched
+    | FaultSeen
+)
+
+
+class Watcher:
+    """One reader of the feed with a bounded queue of its own."""
+
+    def __init__(self, first: list[bytes]) -> None:
+        self._lines: deque[bytes] = deque(first, maxlen=QUEUED_LINES)
+        self._dropped = 0
+        self._some = asyncio.Event()
+        if first:
+            self._some.set()
+
+    def put(self, line: bytes) -> None:
+        """Queue a line; the oldest goes when the queue is full."""
+        if len(self._lines) == QUEUED_LINES:
+            self._dropped += 1
+        self._lines.append(line)
+        self._some.set()
+
+    async def take(self, timeout_s: float) -> bytes:
+        """All lines queued, as one piece; a blank line when nothing came in `timeout_s`."""
+        try:
+            await asyncio.wait_for(self._some.wait(), timeout_s)
+        except TimeoutError:
+            return b"\n"
+        self._some.clear()
+        lines = [_lost_lines(self._dropped)] if self._dropped else []
+        lines.extend(self._lines)
+        self._dropped = 0
+        self._lines.clear()
+        return b"\n".join(lines) + b"\n"
+
+
+def _lost_lines(count: int) -> bytes:
+    sentence = f"This reader is too slow: the {count} oldest events waiting for it were dropped."
+    fault = Fault(at_s=time.monotonic(), box=None, kind="events_dropped", sentence=sentence)
+    return msgspec.json.encode(FaultSeen(fault=fault))
+
+
+class Feed:
+    """Tells every watcher; costs nothing when nobody watches."""
+
+    def __init__(self) -> None:
+        self._watchers: set[Watcher] = set()
+
+    def tell(self, event: FeedEvent) -> None:
+        """Queue one event for everyone who watches."""
+        if not self._watchers:
+            return
+        line = msgspec.json.encode(event)
+        for watcher in self._watchers:
+            watcher.put(line)
+
+    def watch(self, first: list[FeedEvent]) -> Watcher | None:
+        """A new watcher that starts with the events `first`; None when there are too many."""
+        if len(self._watchers) >= MAX_WATCHERS:
+            return None
+        watcher = Watcher([msgspec.json.encode(event) for event in first])
+        self._watchers.add(watcher)
+        return watcher
+
+    def leave(self, watcher: Watcher) -> None:
+        """The watcher has gone."""
+        self._watchers.discard(watcher)

@@ -1,0 +1,150 @@
+"""The router process: HTTP on one side, the workers on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from homesplit_engine.config import ConfigError, RouterConfig, RouterEndpoints, load
+from homesplit_engine.keys import read_keys
+from homesplit_engine.router.answer import Reader
+from homesplit_engine.router.desk import Desk
+from homesplit_engine.router.doors import Doors
+from homesplit_engine.router.errors import ApiError
+from homesplit_engine.router.fleet import Fleet, check_setting
+from homesplit_engine.router.gate import echo_request_id, gate, read_api_key
+from homesplit_engine.router.health import Health
+from homesplit_engine.router.metrics import Metrics
+from homesplit_engine.router.template import load_template
+from homesplit_engine.router.text import load_tokenizer
+
+log = logging.getLogger("homesplit.router")
+MAX_BODY_BYTES = 16 * 2**20
+CLOSE_S = 2.0
+"""How long open answers may go on once the router is told to stop."""
+PARENT_LOOK_S = 1.0
+FIRST_HEALTH_S = 60.0
+
+
+@contextlib.asynccontextmanager
+async def serving(config: RouterConfig) -> AsyncGenerator[str]:
+    """A running router, as its URL; everything is closed at the end. Raises ConfigError."""
+    keys = read_keys(Path(config.keys_file))
+    api_key = read_api_key(Path(config.api_key_file)) if config.api_key_file else None
+    _check_config(config)
+    model_dir = Path(config.model_dir)
+    tokenizer, template = load_tokenizer(model_dir), load_template(model_dir)
+    metrics = Metrics(config.model_name, config.ttft_target_s, config.tpot_target_s)
+    fleet = Fleet(config, keys, metrics)
+    reader = Reader(fleet, tokenizer)
+    health = Health(reader)
+    first = asyncio.create_task(_first_health(fleet, health), name="first health")
+    app = web.Application(middlewares=[gate(fleet, api_key)], client_max_size=MAX_BODY_BYTES)
+    app.on_response_prepare.append(echo_request_id)
+    app.add_routes([*Doors(reader, template).routes(), *Desk(fleet, health).routes()])
+    runner = web.AppRunner(
+        app,
+        handler_cancellation=True,  # a client that leaves ends its handler, and so its request
+        access_log=None,
+        shutdown_timeout=CLOSE_S,
+    )
+    try:
+        await runner.setup()
+        yield await _listen(runner, config)
+    finally:
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await health.close()
+        await runner.cleanup()
+        reader.close()
+        await fleet.close()
+
+
+def _check_config(config: RouterConfig) -> None:
+    boxes = tuple(address.box for address in config.workers)
+    if not boxes or len(set(boxes)) != len(boxes):
+        raise ConfigError("the router's settings need one or more workers, each with its own name")
+    if not config.detection_s > 0:
+        raise ConfigError("detection_s must be above 0")
+    try:
+        check_setting(config.setting, boxes)
+    except ApiError as error:
+        raise ConfigError(f"the router's setting is refused: {error.message}") from error
+
+
+async def _listen(runner: web.AppRunner, config: RouterConfig) -> str:
+    site = web.TCPSite(runner, config.http_host, config.http_port, backlog=1024)
+    try:
+        await site.start()
+    except OSError as error:
+        raise ConfigError(
+            f"can't listen on {config.http_host} port {config.http_port}: {error.strerror}"
+        ) from error
+    host, port = runner.addresses[0][:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _first_health(fleet: Fleet, health: Health) -> None:
+    """Learn the known answer as soon as a box can be used."""
+    while not fleet.usable():
+        await fleet.until_usable(FIRST_HEALTH_S)
+    verdict = await health.verdict()
+    log.info("first known answer: %s", verdict.status)
+
+
+def write_ready(path: Path, endpoints: RouterEndpoints) -> None:
+    """Tell whoever started us where we listen; the file appears whole or not at all."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    fresh.write_bytes(msgspec.json.encode(endpoints))
+    fresh.replace(path)
+
+
+async def _run(config: RouterConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serving(config) as url:
+        log.info("listening on %s", url)
+        write_ready(Path(config.ready_file), RouterEndpoints(pid=os.getpid(), url=url))
+        await _until_stopped(stop, config.parent_pid)
+
+
+async def _until_stopped(stop: asyncio.Event, parent_pid: int | None) -> None:
+    """Return when told to stop, or when the parent that was named is gone."""
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), PARENT_LOOK_S)
+        if parent_pid is not None and not _lives(parent_pid):
+            log.warning("process %d, which started this router, is gone", parent_pid)
+            return
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def main(path: str | Path) -> int:
+    """Run the router of one settings file until it is told to stop; the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        config = load(Path(path), RouterConfig)
+        asyncio.run(_run(config))
+    except ConfigError as error:
+        log.error("%s", error)
+        return 1
+    return 0

@@ -1,0 +1,150 @@
+"""Text to tokens and back, without torch or transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from homesplit_engine.config import ConfigError
+
+HALF = "\ufffd"
+"""What a decoder writes for bytes that are no whole character (yet)."""
+CONTEXT_TOKENS = 6
+"""Prompt tokens that the first output tokens are decoded after, for their leading space."""
+MAX_HELD_TOKENS = 8
+"""A character has at most 4 bytes, so more held tokens are broken bytes, not half a character."""
+
+
+def load_tokenizer(model_dir: Path) -> Tokenizer:
+    """The model's tokenizer; raises ConfigError when the folder has none."""
+    path = model_dir / "tokenizer.json"
+    if not path.is_file():
+        raise ConfigError(
+            f"{model_dir}: has no tokenizer.json; write one with transformers: "
+            f"AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
+        )
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception
+        raise ConfigError(f"{path}: is not a tokenizer: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+class Detokeniser:
+    """Output tokens of one answer to text, never emitting half a character."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._ids = list(prompt[-CONTEXT_TOKENS:])
+        self._start = 0
+        self._read = len(self._ids)
+        if self._decode(self._ids).endswith(HALF):
+            self._ids, self._read = [], 0
+
+    def push(self, token_id: int) -> str:
+        """The text that this token completes; empty while a character is unfinished."""
+        self._ids.append(token_id)
+        shown, text = self._window()
+        if len(text) <= len(shown):
+            return ""
+        if text.endswith(HALF) and len(self._ids) - self._read < MAX_HELD_TOKENS:
+            return ""
+        self._start, self._read = self._read, len(self._ids)
+        self._forget()
+        return text[len(shown) :]
+
+    def finish(self) -> str:
+        """Whole characters still held at the end; an unfinished one is dropped."""
+        shown, text = self._window()
+        return text[len(shown) :].rstrip(HALF)
+
+    def _window(self) -> tuple[str, str]:
+        """The window's text already shown, and with the tokens held."""
+        shown = self._decode(self._ids[self._start : self._read])
+        return shown, self._decode(self._ids[self._start :])
+
+    def _forget(self) -> None:
+        """Drop what no later token needs."""
+        if self._start > 64:
+            del self._ids[: self._start]
+            self._read -= self._start
+            self._start = 0
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
+
+
+class StopStrings:
+    """Holds back only text that may be the beginning of a stop string."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = stops
+        self._held = ""
+        self.met = False
+
+    def push(self, text: str) -> str:
+        """The text that may be shown now; after a stop string, `met` is set and nothing follows."""
+        if not self._stops or self.met:
+            return "" if self.met else text
+        self._held += text
+        at = min((i for i in map(self._held.find, self._stops) if i >= 0), default=-1)
+        if at >= 0:
+            self.met = True
+            shown, self._held = self._held[:at], ""
+            return shown
+        keep = self._possible_start()
+        cut = len(self._held) - keep
+        shown, self._held = self._held[:cut], self._held[cut:]
+        return shown
+
+    def finish(self) -> str:
+        """What was held back and turned out to be no stop string."""
+        shown, self._held = self._held, ""
+        return shown
+
+    def _possible_start(self) -> int:
+        """Length of the longest end of the held text that begins a stop string."""
+        longest = max(len(stop) for stop in self._stops) - 1
+        for length in range(min(longest, len(self._held)), 0, -1):
+            end = self._held[-length:]
+            if any(stop.startswith(end) for stop in self._stops):
+                return length
+        return 0
+
+
+class AnswerText:
+    """The text of one answer: detokenised, with stop strings cut off."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
+        self._detokeniser = Detokeniser(tokenizer, prompt)
+        self._stops = StopStrings(stops)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has been met."""
+        return self._stops.met
+
+    def push(self, token_id: int) -> str:
+        """The text that may be shown after this token."""
+        return self._stops.push(self._detokeniser.push(token_id))
+
+    def finish(self) -> str:
+        """The rest at the end of the answer; empty after a stop string."""
+        last = self._stops.push(self._detokeniser.finish())
+        return last + ("" if self._stops.met else self._stops.finish())
+
+
+def token_text(tokenizer: Tokenizer, token_id: int) -> str:
+    """One token alone, as log-probabilities name it."""
+    return tokenizer.decode([token_id], skip_special_tokens=False)
+
+
+def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Ids of the tokens that are no text."""
+    added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
+    return frozenset(token for token, what in added.items() if what.special)
