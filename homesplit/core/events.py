@@ -169,6 +169,10 @@ class LoadEnded(Struct, frozen=True, kw_only=True, tag=True):
     figures: Figures
 
 
+class LoadStopped(Struct, frozen=True, kw_only=True, tag=True):
+    """The load was stopped before its time; there are no figures of a whole run."""
+
+
 class CompareRun(Struct, frozen=True, kw_only=True, tag=True):
     """One mode of a comparison has been run once more."""
 
@@ -236,6 +240,7 @@ Event = (
     | FaultSeen
     | LoadStarted
     | LoadEnded
+    | LoadStopped
     | CompareRun
     | CompareVerdict
     | EntryWritten

@@ -170,6 +170,8 @@ def apply(state: RunState, event: events.Event) -> RunState:
             return _load_started(state, event)
         case events.LoadEnded():
             return _load_ended(state, event)
+        case events.LoadStopped():
+            return replace(state, load=replace(state.load, running=False))
         case events.CompareRun():
             return _compare_run(state, event)
         case events.CompareVerdict():
