@@ -98,7 +98,8 @@ class StepOutcome(Struct, frozen=True, kw_only=True):
     prefilled: tuple[Prefilled, ...] = ()
     ended: tuple[Ended, ...] = ()
     handing_over: tuple[str, ...] = ()
-    """Prompts that are read and now wait for the peer's commit."""
+    """Prompts that are read and now wait for the peer's commit. (One whose answer ended with
+    its first token is in `ended` instead; its blocks too wait for `handoff_ended`.)"""
 
 
 class Scheduler:
@@ -141,6 +142,10 @@ class Scheduler:
     def request(self, request_id: str) -> Request | None:
         """The request of this id, None when it is not (or no longer) here."""
         return self._requests.get(request_id)
+
+    def request_ids(self) -> tuple[str, ...]:
+        """The ids of all requests on this worker."""
+        return tuple(self._requests)
 
     def decoding_requests(self) -> tuple[Request, ...]:
         """The requests that get one token a step, oldest first."""
@@ -214,8 +219,7 @@ class Scheduler:
         begun = request.hand_over and request.phase is Phase.PREFILLING
         self._drop_from_lists(request)
         if begun:
-            request.phase = Phase.HANDING_OVER
-            self._handing_over[request_id] = request
+            self._keep_for_sender(request)
             return request
         request.phase = Phase.ENDED
         if request_id not in self._in_flight:
@@ -456,8 +460,11 @@ class Scheduler:
         reason = request.end_reason()
         if reason is not None:
             self._drop_from_lists(request)
-            request.phase = Phase.ENDED
-            self._free(request)
+            if request.hand_over:
+                self._keep_for_sender(request)
+            else:
+                request.phase = Phase.ENDED
+                self._free(request)
             ended.append(
                 Ended(
                     request_id=request.request_id, reason="stop" if reason == "stop" else "length"
@@ -465,13 +472,17 @@ class Scheduler:
             )
         elif request.hand_over:
             self._drop_from_lists(request)
-            request.phase = Phase.HANDING_OVER
-            self._handing_over[request.request_id] = request
+            self._keep_for_sender(request)
             handing_over.append(request.request_id)
         elif request.phase is Phase.PREFILLING:
             self._prefilling.remove(request)
             request.phase = Phase.DECODING
             self._decoding.append(request)
+
+    def _keep_for_sender(self, request: Request) -> None:
+        """Keeps the blocks until `handoff_ended`: a sender may still be reading them."""
+        request.phase = Phase.HANDING_OVER
+        self._handing_over[request.request_id] = request
 
     def _prefilled(self, request: Request, now_s: float) -> Prefilled:
         request.prefill_told = True

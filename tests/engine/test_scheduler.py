@@ -288,7 +288,7 @@ def test_every_request_gets_each_token_once_and_every_block_comes_back(
             outcome = subject.finish_step(plan, sampled, now_s=float(clock))
             for token in outcome.tokens:
                 got[token.request_id].append(token.index)
-            for name in outcome.handing_over:
+            for name in (*outcome.handing_over, *(e.request_id for e in outcome.ended)):
                 subject.handoff_ended(name)
         elif clock > 20:
             break

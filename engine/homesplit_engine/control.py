@@ -1,0 +1,121 @@
+"""The control socket's thread: answers the router at once, also while a long step computes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import zmq
+
+from homesplit_engine.config import Keys
+from homesplit_engine.wire import sockets
+from homesplit_engine.wire.messages import (
+    MAX_MESSAGE_BYTES,
+    ProtocolError,
+    ToRouter,
+    ToWorker,
+    decode_to_worker,
+    encode,
+)
+
+TICK_MS = 250
+"""How often the thread looks after time's passing when nothing comes."""
+
+
+class ControlDoor:
+    """Receives the router's messages and sends it what any thread has to say."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        *,
+        keys: Keys,
+        host: str,
+        port: int,
+        heard: Callable[[ToWorker], Sequence[ToRouter]],
+        router_lost: Callable[[], None],
+        tick: Callable[[], None],
+    ) -> None:
+        """`heard` answers a message at once; `tick` is called a few times a second."""
+        self._heard = heard
+        self._router_lost = router_lost
+        self._tick = tick
+        self._socket = sockets.listening_socket(
+            context,
+            keys=keys,
+            domain=sockets.CONTROL_DOMAIN,
+            max_bytes=MAX_MESSAGE_BYTES,
+            hwm=sockets.CONTROL_HWM,
+        )
+        self.endpoint = sockets.bind(self._socket, host, port)
+        # Bounded: with the router gone its oldest messages are worthless anyway.
+        self._outbox: deque[ToRouter] = deque(maxlen=sockets.CONTROL_HWM)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        self._router: bytes | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Sends what is still to be sent, ends the thread, closes the socket."""
+        self._stopping.set()
+        self._wake()
+        self._thread.join(timeout=5.0)
+
+    def tell(self, message: ToRouter) -> None:
+        """Queues a message to the router; callable from any thread."""
+        self._outbox.append(message)
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"x")
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._wake_read, zmq.POLLIN)
+        while True:
+            ready = dict(poller.poll(TICK_MS))
+            if self._wake_read in ready:
+                os.read(self._wake_read, 65536)
+            while self._socket.poll(0):
+                self._receive(self._socket.recv_multipart())
+            while self._outbox:
+                self._send(self._outbox.popleft())
+            self._tick()
+            if self._stopping.is_set() and not self._outbox:
+                break
+        # What was handed to the socket still goes out; nothing waits longer than this.
+        self._socket.close(linger=500)
+
+    def _receive(self, frames: list[bytes]) -> None:
+        if len(frames) != 2:
+            return
+        identity, raw = frames
+        try:
+            message = decode_to_worker(raw)
+        except ProtocolError:
+            return
+        self._router = identity
+        for answer in self._heard(message):
+            self._send(answer)
+
+    def _send(self, message: ToRouter) -> None:
+        if self._router is None:
+            return
+        try:
+            self._socket.send_multipart([self._router, encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            # Unreachable, or so far behind that it is as good as that.
+            self._router = None
+            self._outbox.clear()
+            self._router_lost()

@@ -1,0 +1,288 @@
+"""Takes KV in: a thread that writes frames into reserved blocks and commits only the whole.
+
+A hand-off is refused, and its reservation freed, at the first thing that is not as it must
+be: another sender, another fingerprint, a missing, repeated or damaged frame, a wrong size.
+Frames for a reservation that is gone are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from msgspec import Struct
+
+from homesplit_engine.cache import KvPool, Place
+from homesplit_engine.config import Keys
+from homesplit_engine.handoff.layout import Piece, piece_bytes, unpack
+from homesplit_engine.handoff.ledger import HandoffRefused, Ledger
+from homesplit_engine.wire import sockets
+from homesplit_engine.wire.messages import (
+    MAX_FRAME_BYTES,
+    WIRE_VERSION,
+    Abort,
+    Ack,
+    Chunk,
+    Close,
+    KvMessage,
+    Open,
+    ProtocolError,
+    Token,
+    decode_kv_message,
+    encode,
+)
+
+IDLE_S = 60.0
+"""A hand-off that has begun and sends nothing for this long is given up."""
+
+
+class Arrived(Struct, frozen=True, kw_only=True):
+    """A hand-off that is whole."""
+
+    request_id: str
+    first_token: Token
+    bytes: int
+    tokens: int
+
+
+class Incoming:
+    """One reservation on the receiving side."""
+
+    def __init__(
+        self,
+        *,
+        reservation_id: str,
+        request_id: str,
+        from_box: str,
+        place: Place,
+        cached_tokens: int,
+        prompt_tokens: int,
+    ) -> None:
+        self.reservation_id = reservation_id
+        self.request_id = request_id
+        self.from_box = from_box
+        self.place = place
+        self.cached_tokens = cached_tokens
+        self.prompt_tokens = prompt_tokens
+        self.ledger: Ledger | None = None
+        self.heard_s: float | None = None
+
+
+class Receiver:
+    """The receiving thread of one worker."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        *,
+        keys: Keys,
+        host: str,
+        port: int,
+        fingerprint: str,
+        pool: KvPool,
+        arrived: Callable[[Arrived], bool],
+        failed: Callable[[str, str], None],
+    ) -> None:
+        """`arrived` answers whether the request could be taken; `failed` gets id and reason."""
+        self._fingerprint = fingerprint
+        self._pool = pool
+        self._arrived = arrived
+        self._failed = failed
+        self._incoming: dict[str, Incoming] = {}
+        self._lock = threading.Lock()
+        """Held while bytes are written, so that nobody frees blocks under the writing hand."""
+        self._socket = sockets.listening_socket(
+            context,
+            keys=keys,
+            domain=sockets.KV_DOMAIN,
+            max_bytes=MAX_FRAME_BYTES,
+            hwm=sockets.KV_HWM,
+        )
+        self.endpoint = sockets.bind(self._socket, host, port)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kv-receiver", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and closes its socket."""
+        self._stopping.set()
+        self._thread.join(timeout=5.0)
+
+    def expect(self, incoming: Incoming) -> None:
+        """A reservation was made; its KV may come from now on."""
+        with self._lock:
+            self._incoming[incoming.reservation_id] = incoming
+
+    def drop(self, request_id: str) -> None:
+        """Forgets a request's reservation; afterwards nothing is written into its blocks."""
+        with self._lock:
+            for incoming in list(self._incoming.values()):
+                if incoming.request_id == request_id:
+                    del self._incoming[incoming.reservation_id]
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if self._socket.poll(200):
+                self._take(self._socket.recv_multipart(copy=False))
+            self._give_up_idle()
+        self._socket.close(linger=0)
+
+    def _take(self, frames: list[zmq.Frame]) -> None:
+        if not 2 <= len(frames) <= 3:
+            return
+        try:
+            message = decode_kv_message(frames[1].buffer)
+        except ProtocolError:
+            return
+        frame = frames[2].buffer if len(frames) == 3 else None
+        peer = sockets.peer_name(frames[1])
+        answer: Ack | None = None
+        try:
+            answer = self._handle(message, peer, frame)
+        except HandoffRefused as refusal:
+            self._fail(message.reservation_id, str(refusal))
+            answer = Ack(reservation_id=message.reservation_id, committed=False, why=str(refusal))
+        if answer is not None:
+            self._reply(frames[0], answer)
+
+    def _handle(self, message: KvMessage, peer: str, frame: memoryview | None) -> Ack | None:
+        """Deals with one message; raises HandoffRefused when the hand-off must not go on."""
+        with self._lock:
+            incoming = self._incoming.get(message.reservation_id)
+            if incoming is None or incoming.from_box != peer:
+                return _unknown(message)
+            incoming.heard_s = time.monotonic()
+            arrived: Arrived | None = None
+            match message:
+                case Open():
+                    incoming.ledger = self._opened(incoming, message)
+                    return None
+                case Chunk():
+                    self._write(incoming, message, frame)
+                    return None
+                case Abort():
+                    why = message.why
+                case Close():
+                    arrived = _whole(incoming, message)
+                    del self._incoming[message.reservation_id]
+                    why = ""
+        # Outside the lock: the worker takes its own to commit or to free.
+        if arrived is not None:
+            return self._commit(message.reservation_id, arrived)
+        self._fail(message.reservation_id, f"{peer} gave it up: {why}")
+        return None
+
+    def _opened(self, incoming: Incoming, message: Open) -> Ledger:
+        ours = {
+            "wire version": WIRE_VERSION,
+            "fingerprint": self._fingerprint,
+            "request": incoming.request_id,
+            "box": incoming.from_box,
+            "number of layers": self._pool.shape.layers,
+            "first token": incoming.cached_tokens,
+            "prompt length": incoming.prompt_tokens,
+            "dtype": "same",
+        }
+        theirs = {
+            "wire version": message.wire_version,
+            "fingerprint": message.fingerprint,
+            "request": message.request_id,
+            "box": message.from_box,
+            "number of layers": message.layers,
+            "first token": message.from_token,
+            "prompt length": message.prompt_tokens,
+            "dtype": message.dtype,
+        }
+        for name, value in ours.items():
+            if theirs[name] != value:
+                raise HandoffRefused(f"its {name} is {theirs[name]}, expected was {value}")
+        if incoming.ledger is not None:
+            raise HandoffRefused("it was opened twice")
+        return Ledger(
+            layers=message.layers,
+            from_token=message.from_token,
+            prompt_tokens=message.prompt_tokens,
+        )
+
+    def _write(self, incoming: Incoming, chunk: Chunk, frame: memoryview | None) -> None:
+        if incoming.ledger is None or frame is None:
+            raise HandoffRefused("a frame came before the hand-off was opened, or without data")
+        piece = Piece(
+            layer=chunk.layer,
+            layers=chunk.layers,
+            start=chunk.from_token,
+            end=chunk.from_token + chunk.tokens,
+        )
+        in_range = 0 <= piece.layer <= piece.layer + piece.layers <= self._pool.shape.layers
+        expected = piece_bytes(self._pool.shape, piece) if in_range else 0
+        incoming.ledger.check(chunk, expected_bytes=expected, frame_bytes=frame.nbytes)
+        if zlib.crc32(frame) != chunk.checksum:
+            raise HandoffRefused(f"frame {chunk.sequence} is damaged: its checksum differs")
+        unpack(self._pool, incoming.place, piece, frame)
+        incoming.ledger.note(chunk)
+
+    def _commit(self, reservation_id: str, arrived: Arrived) -> Ack:
+        if self._arrived(arrived):
+            return Ack(reservation_id=reservation_id, committed=True)
+        return Ack(
+            reservation_id=reservation_id,
+            committed=False,
+            why="the request was cancelled or its deadline has passed",
+        )
+
+    def _fail(self, reservation_id: str, why: str) -> None:
+        with self._lock:
+            incoming = self._incoming.pop(reservation_id, None)
+        if incoming is not None:
+            self._failed(incoming.request_id, why)
+
+    def _reply(self, identity: zmq.Frame, answer: Ack) -> None:
+        # A peer that is gone needs no answer; one that reads none waits out its own time.
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.send_multipart([identity.bytes, encode(answer)], zmq.NOBLOCK)
+
+    def _give_up_idle(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            idle = [
+                incoming.reservation_id
+                for incoming in self._incoming.values()
+                if incoming.heard_s is not None and now - incoming.heard_s > IDLE_S
+            ]
+        for reservation_id in idle:
+            self._fail(reservation_id, f"nothing came for {IDLE_S:.0f} s")
+
+
+def _unknown(message: KvMessage) -> Ack | None:
+    """A late or foreign message: frames are dropped, whoever opens or closes is told."""
+    if isinstance(message, Chunk | Abort):
+        return None
+    return Ack(
+        reservation_id=message.reservation_id,
+        committed=False,
+        why="this reservation is not held here (cancelled, expired, or another box's)",
+    )
+
+
+def _whole(incoming: Incoming, close: Close) -> Arrived:
+    if incoming.ledger is None:
+        raise HandoffRefused("it was closed before it was opened")
+    incoming.ledger.close(close)
+    if close.first_token.request_id != incoming.request_id:
+        raise HandoffRefused("its first token belongs to another request")
+    return Arrived(
+        request_id=incoming.request_id,
+        first_token=close.first_token,
+        bytes=incoming.ledger.bytes,
+        tokens=incoming.prompt_tokens - incoming.cached_tokens,
+    )

@@ -1,0 +1,388 @@
+"""Hands KV over: a thread that sends each layer's KV while the next layers are computed.
+
+The step's thread only queues small notes ("layer 3, tokens 0 to 256 are in the pool"); this
+thread copies the bytes out, sends them, and waits for the peer's answer. The blocks belong
+to the hand-off until `ended` has been called, which happens exactly once for each.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from msgspec import Struct
+from zmq.utils.monitor import recv_monitor_message
+
+from homesplit_engine.cache import KvPool, Place
+from homesplit_engine.config import Keys
+from homesplit_engine.handoff.layout import (
+    SEND_FROM_BYTES,
+    Piece,
+    cut,
+    pack,
+    piece_bytes,
+)
+from homesplit_engine.records import TransferEvent
+from homesplit_engine.wire import sockets
+from homesplit_engine.wire.messages import (
+    WIRE_VERSION,
+    Abort,
+    Chunk,
+    Close,
+    HandoffTarget,
+    KvMessage,
+    Open,
+    ProtocolError,
+    Token,
+    decode_kv_reply,
+    encode,
+)
+
+STALL_S = 20.0
+"""A peer that takes nothing, or answers nothing, for this long is given up."""
+_REPLY_BYTES = 2**20
+_LOST = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+_REFUSED = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+)
+
+
+class _Given(Exception):
+    """The hand-off in hand can't go on; the message says why."""
+
+
+class HandoffResult(Struct, frozen=True, kw_only=True):
+    """How a hand-off ended, for the worker to tell."""
+
+    event: TransferEvent
+    why: str | None
+
+
+class Outgoing:
+    """One hand-off on the sending side."""
+
+    def __init__(
+        self,
+        *,
+        request_id: str,
+        target: HandoffTarget,
+        prompt_tokens: int,
+        deadline_s: float,
+    ) -> None:
+        self.request_id = request_id
+        self.target = target
+        self.prompt_tokens = prompt_tokens
+        self.place: Place | None = None
+        """Where its KV lies; known once the request is admitted, before anything is noted."""
+        self.deadline_s = deadline_s
+        self.given_up: str | None = None
+        """Set by any thread to stop the hand-off; the sender's thread sees it soon."""
+        self.wanted = True
+        """False once nobody waits for it any more: the answer ended with its first token."""
+        self.prefill_end_s: float | None = None
+        self.start_s: float | None = None
+        self.chunks = 0
+        self.bytes = 0
+        self.pending: Piece | None = None
+        self.closed_s: float | None = None
+        self.opened = False
+        self.over = False
+
+
+class _Layer(Struct, frozen=True):
+    outgoing: Outgoing
+    piece: Piece
+
+
+class _Prefilled(Struct, frozen=True):
+    outgoing: Outgoing
+    first_token: Token
+
+
+class _GivenUp(Struct, frozen=True):
+    outgoing: Outgoing
+
+
+_Note = _Layer | _Prefilled | _GivenUp
+
+
+class _Peer:
+    """The connection to one peer's hand-off socket."""
+
+    def __init__(self, context: zmq.Context[Any], keys: Keys, target: HandoffTarget) -> None:
+        self.socket = sockets.connecting_socket(
+            context,
+            keys=keys,
+            server_key=target.public_key,
+            max_bytes=_REPLY_BYTES,
+            hwm=sockets.KV_HWM,
+        )
+        self.monitor = self.socket.get_monitor_socket(_LOST | _REFUSED)
+        self.socket.connect(target.endpoint)
+
+    def close(self) -> None:
+        self.socket.disable_monitor()
+        self.monitor.close(linger=0)
+        self.socket.close(linger=0)
+
+
+class Sender:
+    """The sending thread of one worker and its connections to peers."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        *,
+        keys: Keys,
+        box: str,
+        fingerprint: str,
+        pool: KvPool,
+        ended: Callable[[Outgoing, HandoffResult], None],
+    ) -> None:
+        self._context = context
+        self._keys = keys
+        self._box = box
+        self._fingerprint = fingerprint
+        self._pool = pool
+        self._ended = ended
+        # Notes are tiny and there are at most layers x chunks of them for each admitted request.
+        self._notes: queue.SimpleQueue[_Note] = queue.SimpleQueue()
+        self._peers: dict[tuple[str, str], _Peer] = {}
+        self._waiting: dict[str, Outgoing] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kv-sender", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and closes its sockets; hand-offs under way are not told."""
+        self._stopping.set()
+        self._thread.join(timeout=5.0)
+
+    # ------------------------------------------------------------------ from other threads
+
+    def layer_done(self, outgoing: Outgoing, layer: int, start: int, end: int) -> None:
+        """K and V of tokens [start, end) of one layer are in the pool."""
+        if start < end:
+            self._notes.put(_Layer(outgoing, Piece(layer=layer, layers=1, start=start, end=end)))
+
+    def prefilled(self, outgoing: Outgoing, first_token: Token, now_s: float) -> None:
+        """The prompt is read to its end: everything has been noted by `layer_done`."""
+        outgoing.prefill_end_s = now_s
+        self._notes.put(_Prefilled(outgoing, first_token))
+
+    def give_up(self, outgoing: Outgoing, why: str) -> None:
+        """Stops a hand-off; `ended` follows."""
+        outgoing.given_up = outgoing.given_up or why
+        self._notes.put(_GivenUp(outgoing))
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                note = self._notes.get(timeout=0.005 if self._waiting else 0.2)
+            except queue.Empty:
+                note = None
+            self._hear()
+            if note is not None and not note.outgoing.over:
+                self._work(note)
+        for peer in self._peers.values():
+            peer.close()
+
+    def _work(self, note: _Note) -> None:
+        outgoing = note.outgoing
+        try:
+            self._check(outgoing)
+            if isinstance(note, _Layer):
+                self._add(outgoing, note.piece)
+            elif isinstance(note, _Prefilled):
+                self._close(outgoing, note.first_token)
+        except _Given as given:
+            self._abandon(outgoing, str(given))
+
+    def _check(self, outgoing: Outgoing) -> None:
+        if outgoing.given_up is not None:
+            raise _Given(outgoing.given_up)
+        if time.monotonic() > outgoing.deadline_s:
+            raise _Given("its deadline passed")
+
+    def _add(self, outgoing: Outgoing, piece: Piece) -> None:
+        """Joins a layer to those that wait, and sends when there is enough or no more comes."""
+        waiting = outgoing.pending
+        if waiting is not None and (
+            piece.layer != waiting.layer + waiting.layers
+            or (piece.start, piece.end) != (waiting.start, waiting.end)
+        ):
+            self._send_piece(outgoing, waiting)
+            waiting = None
+        if waiting is not None:
+            piece = Piece(
+                layer=waiting.layer,
+                layers=waiting.layers + 1,
+                start=piece.start,
+                end=piece.end,
+            )
+        last = piece.layer + piece.layers == self._pool.shape.layers
+        if last or piece_bytes(self._pool.shape, piece) >= SEND_FROM_BYTES:
+            outgoing.pending = None
+            self._send_piece(outgoing, piece)
+        else:
+            outgoing.pending = piece
+
+    def _send_piece(self, outgoing: Outgoing, whole: Piece) -> None:
+        self._open(outgoing)
+        for piece in cut(self._pool.shape, whole):
+            if outgoing.place is None:
+                raise _Given("its blocks are not known")
+            frame = pack(self._pool, outgoing.place, piece)
+            header = Chunk(
+                reservation_id=outgoing.target.reservation_id,
+                sequence=outgoing.chunks,
+                layer=piece.layer,
+                layers=piece.layers,
+                from_token=piece.start,
+                tokens=piece.end - piece.start,
+                bytes=frame.nbytes,
+                checksum=zlib.crc32(frame),
+            )
+            self._send(outgoing, header, frame)
+            outgoing.chunks += 1
+            outgoing.bytes += frame.nbytes
+
+    def _open(self, outgoing: Outgoing) -> None:
+        if outgoing.opened:
+            return
+        outgoing.opened = True
+        outgoing.start_s = time.monotonic()
+        self._waiting[outgoing.target.reservation_id] = outgoing
+        self._send(
+            outgoing,
+            Open(
+                wire_version=WIRE_VERSION,
+                reservation_id=outgoing.target.reservation_id,
+                request_id=outgoing.request_id,
+                from_box=self._box,
+                fingerprint=self._fingerprint,
+                layers=self._pool.shape.layers,
+                from_token=outgoing.target.cached_tokens,
+                prompt_tokens=outgoing.prompt_tokens,
+                dtype="same",
+            ),
+        )
+
+    def _close(self, outgoing: Outgoing, first_token: Token) -> None:
+        if outgoing.pending is not None:
+            self._send_piece(outgoing, outgoing.pending)
+            outgoing.pending = None
+        self._open(outgoing)
+        self._send(
+            outgoing,
+            Close(
+                reservation_id=outgoing.target.reservation_id,
+                chunks=outgoing.chunks,
+                bytes=outgoing.bytes,
+                first_token=first_token,
+            ),
+        )
+        outgoing.closed_s = time.monotonic()
+
+    def _send(
+        self, outgoing: Outgoing, message: KvMessage, frame: memoryview | None = None
+    ) -> None:
+        """Sends as soon as the peer takes it, listening meanwhile; raises _Given."""
+        socket = self._peer(outgoing.target).socket
+        parts: list[Any] = [encode(message)] + ([] if frame is None else [frame])
+        began = time.monotonic()
+        while not socket.poll(50, zmq.POLLOUT):
+            self._hear()
+            if outgoing.over:
+                raise _Given("the peer gave the hand-off up")
+            self._check(outgoing)
+            if self._stopping.is_set():
+                raise _Given("this worker is stopping")
+            if time.monotonic() - began > STALL_S:
+                raise _Given(
+                    f"{outgoing.target.box} at {outgoing.target.endpoint} took no data "
+                    f"for {STALL_S:.0f} s"
+                )
+        socket.send_multipart(parts, copy=False)
+
+    def _peer(self, target: HandoffTarget) -> _Peer:
+        key = (target.endpoint, target.public_key)
+        if key not in self._peers:
+            self._peers[key] = _Peer(self._context, self._keys, target)
+        return self._peers[key]
+
+    # ------------------------------------------------------------------ answers
+
+    def _hear(self) -> None:
+        """Takes in every answer and every lost connection; gives up who waits too long."""
+        for key, peer in list(self._peers.items()):
+            while peer.socket.poll(0):
+                self._answer(peer.socket.recv())
+            if peer.monitor.poll(0):
+                event = int(recv_monitor_message(peer.monitor)["event"])
+                lost = not event & _REFUSED
+                self._lose(key, "the connection was lost" if lost else "it does not take our key")
+        now = time.monotonic()
+        for outgoing in list(self._waiting.values()):
+            late = outgoing.closed_s is not None and now - outgoing.closed_s > STALL_S
+            if outgoing.given_up is not None:
+                self._abandon(outgoing, outgoing.given_up)
+            elif late or now > outgoing.deadline_s:
+                self._abandon(outgoing, f"{outgoing.target.box} did not answer in time")
+
+    def _answer(self, raw: bytes) -> None:
+        try:
+            ack = decode_kv_reply(raw)
+        except ProtocolError:
+            return
+        outgoing = self._waiting.get(ack.reservation_id)
+        if outgoing is not None:
+            why = None if ack.committed else (ack.why or "the peer refused it")
+            self._end(outgoing, committed=ack.committed, why=why)
+
+    def _lose(self, key: tuple[str, str], what: str) -> None:
+        """Frames may be gone for good: every hand-off over this connection has failed."""
+        self._peers.pop(key).close()
+        for outgoing in list(self._waiting.values()):
+            if (outgoing.target.endpoint, outgoing.target.public_key) == key:
+                box, endpoint = outgoing.target.box, outgoing.target.endpoint
+                self._end(outgoing, committed=False, why=f"{box} at {endpoint}: {what}")
+
+    def _abandon(self, outgoing: Outgoing, why: str) -> None:
+        if outgoing.over:
+            return
+        peer = self._peers.get((outgoing.target.endpoint, outgoing.target.public_key))
+        if peer is not None and outgoing.opened and peer.socket.poll(0, zmq.POLLOUT):
+            abort = Abort(reservation_id=outgoing.target.reservation_id, why=why)
+            peer.socket.send(encode(abort))
+        self._end(outgoing, committed=False, why=why)
+
+    def _end(self, outgoing: Outgoing, *, committed: bool, why: str | None) -> None:
+        outgoing.over = True
+        self._waiting.pop(outgoing.target.reservation_id, None)
+        end_s = time.monotonic()
+        prefill_end_s = end_s if outgoing.prefill_end_s is None else outgoing.prefill_end_s
+        event = TransferEvent(
+            box_from=self._box,
+            box_to=outgoing.target.box,
+            request_id=outgoing.request_id,
+            start_s=end_s if outgoing.start_s is None else outgoing.start_s,
+            end_s=end_s,
+            bytes=outgoing.bytes,
+            tokens=max(0, outgoing.prompt_tokens - outgoing.target.cached_tokens),
+            exposed_s=max(0.0, end_s - prefill_end_s),
+            committed=committed,
+        )
+        self._ended(outgoing, HandoffResult(event=event, why=why))
