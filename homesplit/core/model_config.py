@@ -128,6 +128,7 @@ def shape_from_config(
             "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0
         )
         or None,
+        expert_choice=counts.expert_choice,
         source=source,
     )
 

@@ -105,6 +105,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     active: int
     embedding: int
     head: int
+    expert_choice: float | None
 
 
 def count_parameters(read: Reader, groups: tuple[LayerGroup, ...]) -> Counts:
@@ -123,6 +124,7 @@ def count_parameters(read: Reader, groups: tuple[LayerGroup, ...]) -> Counts:
         active=shared + forward_active,
         embedding=(0 if tied else table) + positions,
         head=table,
+        expert_choice=_expert_choice(read),
     )
 
 
@@ -203,19 +205,32 @@ def _recurrent(read: Reader) -> int:
 
 def _feed_forward(read: Reader, layers: int) -> tuple[int, int]:
     """(all, active) parameters of every layer's feed-forward."""
-    experts = read.whole("num_local_experts", "num_experts", "n_routed_experts", default=0)
+    experts = _experts(read)
     dense_layers, moe_layers = _forward_layers(read, layers, moe=experts > 1)
     dense = dense_layers * _dense(read) if dense_layers else 0
     if not moe_layers:
         return dense, dense
-    chosen = read.whole(
-        "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k"
-    )
+    chosen = _chosen(read)
     one, always = _expert(read), _always(read, experts)
     return (
         dense + moe_layers * (experts * one + always),
         dense + moe_layers * (chosen * one + always),
     )
+
+
+def _experts(read: Reader) -> int:
+    return read.whole("num_local_experts", "num_experts", "n_routed_experts", default=0)
+
+
+def _chosen(read: Reader) -> int:
+    return read.whole(
+        "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k"
+    )
+
+
+def _expert_choice(read: Reader) -> float | None:
+    experts = _experts(read)
+    return _chosen(read) / experts if experts > 1 else None
 
 
 def _forward_layers(read: Reader, layers: int, *, moe: bool) -> tuple[int, int]:

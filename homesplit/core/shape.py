@@ -107,6 +107,8 @@ class ModelShape(Struct, frozen=True, kw_only=True):
     vocabulary: int | None = None
     hidden: int | None = None
     max_context: int | None = None
+    expert_choice: float | None = None
+    """Experts chosen per token over experts there are; None for a dense model or when unknown."""
     counted: bool = True
     source: str = ""
 
@@ -173,17 +175,17 @@ class ModelShape(Struct, frozen=True, kw_only=True):
     def step_weight_bytes(self, tokens: int) -> float:
         """Weight bytes that one step over `tokens` tokens reads; MoE: the experts they hit.
 
-        With experts chosen evenly, a share 1 - (1 - a)^tokens of the expert weights is hit,
-        where `a` is the active share.
+        With experts chosen evenly, tokens hit a share 1 - (1 - c)^tokens of them, where `c`
+        is the share that one token chooses.
         """
         per_parameter = self.weights_bytes / self.parameters
         idle = self.parameters - self.active_parameters
-        lookups = self.embedding_parameters * per_parameter
-        if idle <= 0 or tokens <= 0:
-            return max(self.weights_bytes - lookups, 0.0)
-        active_share = self.active_parameters / self.parameters
-        hit = 1.0 - (1.0 - active_share) ** tokens
-        return max(self.weights_bytes * max(hit, active_share) - lookups, 0.0)
+        read = self.parameters - self.embedding_parameters
+        if idle > 0 and tokens > 0:
+            chosen = self.expert_choice or self.active_parameters / self.parameters
+            experts = idle / (1.0 - chosen) if chosen < 1.0 else 0.0
+            read -= experts * (1.0 - chosen) ** tokens
+        return max(read, 0) * per_parameter
 
     def with_dtype(self, dtype: str) -> ModelShape:
         """The same model with its weights kept in another number format."""
@@ -211,6 +213,7 @@ _PROFILE_KEYS = {
     "name",
     "parameters",
     "active_parameters",
+    "expert_choice",
     "embedding_parameters",
     "head_parameters",
     "weights_bytes",
@@ -276,6 +279,7 @@ def shape_from_profile(profile: Mapping[str, Any], *, where: str) -> ModelShape:
         vocabulary=vocabulary or None,
         hidden=hidden or None,
         max_context=need.count("max_context", 0) or None,
+        expert_choice=_share(profile.get("expert_choice"), where),
         counted=False,
         source=f"profile: {where}",
     )
@@ -297,6 +301,14 @@ class _Needed:
         if value == float("inf") or value != value or int(value) != value:
             raise ProfileError(f"'{key}' is not a whole number.", where=self.where)
         return int(value)
+
+
+def _share(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise ProfileError("'expert_choice' is no share between 0 and 1.", where=where)
+    return float(value)
 
 
 def _profile_groups(need: _Needed, layers: int) -> tuple[LayerGroup, ...]:

@@ -1,0 +1,195 @@
+"""Which arrangements of two boxes can be run at all, and with what settings."""
+
+from __future__ import annotations
+
+from homesplit_engine.records import ModeSetting
+from msgspec import Struct
+
+from homesplit.core.calibration import Calibration
+from homesplit.core.cost import cost_model, kv_dtype_of, run_dtype
+from homesplit.core.handoff import Wire
+from homesplit.core.link import LinkProfile
+from homesplit.core.machine import BoxProfile
+from homesplit.core.scene import Arrangement, Scene, SimBox
+from homesplit.core.shape import ModelShape
+from homesplit.core.workload import Targets, Workload
+from homesplit.errors import ProfileError
+
+MEMORY_SHARE = 0.90
+"""Of a GPU's memory, for weights and KV; the rest is the engine's working set."""
+SHARED_MEMORY_SHARE = 0.80
+"""Of memory that the operating system and other programs live in too."""
+CHUNKS = (2048, 1024, 512, 256, 128, 64, 32)
+DEFAULT_CHUNK = 256
+CHUNK_BATCH = 4
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """The whole question: one or two boxes, the link, a model, a load and its targets."""
+
+    boxes: tuple[BoxProfile, ...]
+    link: LinkProfile | None
+    shape: ModelShape
+    workload: Workload
+    targets: Targets
+    calibrations: tuple[Calibration, ...] = ()
+    encrypted: bool = True
+
+
+class Room(Struct, frozen=True, kw_only=True):
+    """What a box's memory holds of the model, bytes; `memory` None when it isn't known."""
+
+    box: str
+    memory: float | None
+    weights: float
+    kv_needed: float
+    """KV of the longest conversation alone."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether weights and one longest conversation have room."""
+        return self.memory is None or self.weights + self.kv_needed <= self.memory
+
+    @property
+    def kv_room(self) -> float:
+        """Bytes left for KV."""
+        return max(0.0, (self.memory or 4 * self.weights) - self.weights)
+
+
+def longest_tokens(workload: Workload) -> int:
+    """Tokens of the longest conversation that the load holds."""
+    each = max(k.prompt_tokens_high + k.output_tokens_high for k in workload.classes)
+    return workload.shared_prefix_tokens + each * workload.turns
+
+
+def placed_shape(box: BoxProfile, shape: ModelShape) -> ModelShape:
+    """The shape as this box's engine would keep it."""
+    dtype = run_dtype(box, shape)
+    return shape if dtype == shape.dtype else shape.with_dtype(dtype)
+
+
+def kv_dtype(asked: Asked) -> str:
+    """The KV cache's format, which both boxes must share."""
+    dtypes = {kv_dtype_of(run_dtype(box, asked.shape)) for box in asked.boxes}
+    return "fp32" if "fp32" in dtypes else dtypes.pop()
+
+
+def room_of(box: BoxProfile, asked: Asked) -> Room:
+    """What fits into a box."""
+    share = SHARED_MEMORY_SHARE if box.unified or box.device == "cpu" else MEMORY_SHARE
+    memory = box.memory_bytes.value
+    shape = placed_shape(box, asked.shape)
+    return Room(
+        box=box.name,
+        memory=None if memory is None else memory * share,
+        weights=shape.weights_bytes,
+        kv_needed=shape.kv_bytes(longest_tokens(asked.workload), kv_dtype(asked)),
+    )
+
+
+def build_scene(asked: Asked) -> Scene:
+    """The scene of all boxes; raises ProfileError naming a missing figure."""
+    kept = kv_dtype(asked)
+    per_token = asked.shape.kv_bytes_per_token(kept) or 1
+    boxes: list[SimBox] = []
+    for box in asked.boxes:
+        shape = placed_shape(box, asked.shape)
+        fit = next((c for c in asked.calibrations if c.box == box.name), None)
+        cost = cost_model(box, shape, calibration=fit, kv_dtype=kept)
+        room = room_of(box, asked)
+        boxes.append(SimBox(name=box.name, cost=cost, kv_tokens=int(room.kv_room // per_token)))
+    return Scene(boxes=tuple(boxes), wires=_wires(asked), shape=boxes[0].cost.shape, kv_dtype=kept)
+
+
+def _wires(asked: Asked) -> dict[tuple[str, str], Wire]:
+    link = asked.link
+    if link is None or len(asked.boxes) < 2:
+        return {}
+    first, second = asked.boxes[0].name, asked.boxes[1].name
+    forward, back = payload(link, asked.encrypted)
+    if link.a == second and link.b == first:
+        forward, back = back, forward
+    round_trip_s = link.latency_s.p50.value or 0.0
+    return {
+        (first, second): Wire(bytes_per_s=forward, round_trip_s=round_trip_s),
+        (second, first): Wire(bytes_per_s=back, round_trip_s=round_trip_s),
+    }
+
+
+def payload(link: LinkProfile, encrypted: bool) -> tuple[float, float]:
+    """Bytes per second from a to b and back, as the hand-off would get them.
+
+    Where the encrypted rate was measured and encryption is on, that one. One direction that
+    is not known is taken to be as the other; raises ProfileError where neither is known.
+    """
+    forward, back = link.a_to_b.value, link.b_to_a.value
+    if encrypted and link.encrypted_a_to_b.value and link.encrypted_b_to_a.value:
+        forward, back = link.encrypted_a_to_b.value, link.encrypted_b_to_a.value
+    known = forward or back
+    if not known:
+        raise ProfileError(
+            f"the link's payload rate is not known: {link.a_to_b.why}.",
+            where=f"link {link.a} - {link.b}",
+            do_next="Probe it, or give --link a rate such as 2.35Gbit/s.",
+        )
+    return forward or known, back or known
+
+
+def chunk_for(box: SimBox, targets: Targets, context_tokens: int) -> int:
+    """The largest chunk whose step, beside a few answers, keeps the TPOT target."""
+    if targets.tpot_s is None:
+        return DEFAULT_CHUNK
+    for chunk in CHUNKS:
+        step_s = box.cost.step_seconds([(0, chunk)], CHUNK_BATCH, CHUNK_BATCH * context_tokens)
+        if step_s <= targets.tpot_s:
+            return chunk
+    return CHUNKS[-1]
+
+
+def arrangements(asked: Asked, scene: Scene) -> tuple[Arrangement, ...]:
+    """Every arrangement that fits, simplest first."""
+    fits = [box for box in scene.boxes if room_of(_profile(asked, box.name), asked).fits]
+    context = longest_tokens(asked.workload)
+    chunks = {box.name: chunk_for(box, asked.targets, context) for box in fits}
+    found: list[Arrangement] = []
+    for box in fits:
+        found += _on_one(box.name, chunks[box.name])
+    if len(fits) == 2:
+        found += _on_both(fits[0].name, fits[1].name, min(chunks.values()))
+    return tuple(found)
+
+
+def _profile(asked: Asked, name: str) -> BoxProfile:
+    return next(box for box in asked.boxes if box.name == name)
+
+
+def _on_one(name: str, chunk: int) -> list[Arrangement]:
+    return [
+        Arrangement(
+            setting=ModeSetting(
+                mode="colocated", prefill=style, chunk_tokens=chunk, decode_box=name
+            ),
+            boxes=(name,),
+        )
+        for style in ("chunked", "whole")
+    ]
+
+
+def _on_both(first: str, second: str, chunk: int) -> list[Arrangement]:
+    made = [
+        Arrangement(
+            setting=ModeSetting(mode="replica", prefill=style, chunk_tokens=chunk),
+            boxes=(first, second),
+        )
+        for style in ("chunked", "whole")
+    ]
+    for reads, writes in ((first, second), (second, first)):
+        setting = ModeSetting(
+            mode="split",
+            prefill="whole",
+            chunk_tokens=chunk,
+            prefill_box=reads,
+            decode_box=writes,
+        )
+        made.append(Arrangement(setting=setting, boxes=(first, second)))
+    return made

@@ -1,0 +1,217 @@
+"""What an arrangement is predicted to do under a load: figures, capacity, interval."""
+
+from __future__ import annotations
+
+from homesplit_engine.words import Figures, figures
+from msgspec import Struct, structs
+
+from homesplit.core.load import LoadPlan, plan_load
+from homesplit.core.plan import ModePrediction, Spread, StallFigures
+from homesplit.core.scene import Arrangement, Scene
+from homesplit.core.simulate import SimResult, simulate
+from homesplit.core.workload import Arrivals, Targets, Workload
+
+SEED = 20_261
+CAPACITY_ATTAINMENT = 0.90
+"""DistServe's: the highest rate at which so many requests are inside both targets."""
+
+
+class Effort(Struct, frozen=True, kw_only=True):
+    """How much is simulated: more requests, steadier figures, longer waiting."""
+
+    requests: int = 240
+    capacity_requests: int = 120
+    capacity_rounds: int = 6
+
+
+class Outlook(Struct, frozen=True, kw_only=True):
+    """One arrangement's figures under the load, as the decision weighs them."""
+
+    arrangement: Arrangement
+    figures: Figures
+    result: SimResult
+    in_flight: float
+    """Answers being written at once, on average."""
+    latency_s: float
+    """What the targets care about: TTFT, TPOT, or the mean time of a whole answer."""
+
+    @property
+    def goodput(self) -> float:
+        """Requests per second inside both targets."""
+        return self.figures.goodput_requests_per_s or 0.0
+
+    @property
+    def attainment(self) -> float:
+        """Share of offered requests inside both targets."""
+        return self.figures.attainment or 0.0
+
+
+def load_of(workload: Workload, requests: int, *, seed: int = SEED) -> tuple[LoadPlan, int | None]:
+    """About so many requests of the load; a closed loop gets the number that ends it."""
+    arrivals = workload.arrivals
+    if arrivals.kind == "closed":
+        users = arrivals.users or 1
+        chats = max(4, -(-requests // (users * workload.turns)))
+        plan = plan_load(workload, seed=seed, seconds=max(chats * workload.turns / 20.0, 0.05))
+        return plan, min(requests, max(2 * users, requests))
+    rate = (arrivals.rate_requests_per_s or 1.0) * workload.turns
+    seconds = requests / rate
+    if arrivals.pattern == "on_off":
+        period_s = arrivals.on_s + arrivals.off_s
+        seconds = max(2.0, round(seconds / arrivals.on_s)) * period_s
+        seconds = min(seconds, 8.0 * requests / rate + period_s)
+    plan = plan_load(workload, seed=seed, seconds=seconds)
+    return plan, None
+
+
+def outlook(
+    scene: Scene, arrangement: Arrangement, workload: Workload, targets: Targets, requests: int
+) -> Outlook:
+    """Simulate the load and sum it up."""
+    load, enough = load_of(workload, requests)
+    result = simulate(scene, arrangement, load, enough=enough)
+    untargeted = targets.ttft_s is None and targets.tpot_s is None
+    # Without targets only the time to work everything off tells what was not sustained.
+    window_s = result.window_s if load.closed or untargeted else load.seconds
+    timelines = [record.timeline for record in result.records]
+    made = figures(
+        timelines,
+        ttft_target_s=targets.ttft_s,
+        tpot_target_s=targets.tpot_s,
+        window_s=max(window_s, 1e-9),
+    )
+    writing = sum(t.token_s[-1] - t.token_s[0] for t in timelines if len(t.token_s) > 1)
+    return Outlook(
+        arrangement=arrangement,
+        figures=made,
+        result=result,
+        in_flight=writing / result.window_s if result.window_s > 0 else 0.0,
+        latency_s=_latency(made, result, targets),
+    )
+
+
+def _latency(made: Figures, result: SimResult, targets: Targets) -> float:
+    if targets.ttft_s is not None and targets.tpot_s is None:
+        return made.ttft_s.p90 or 0.0
+    if targets.tpot_s is not None and targets.ttft_s is None:
+        return made.tpot_s.p90 or 0.0
+    whole = [
+        r.timeline.token_s[-1] - r.timeline.start_s for r in result.records if r.timeline.token_s
+    ]
+    return sum(whole) / len(whole) if whole else float("inf")
+
+
+def saturation(scene: Scene, arrangement: Arrangement, workload: Workload, requests: int) -> float:
+    """Requests per second with everything there at once: what no queue can beat."""
+    flood = structs.replace(
+        workload,
+        arrivals=Arrivals(kind="closed", users=48, think_s=0.0),
+        turns=1,
+        cancel_share=0.0,
+    )
+    load, enough = load_of(flood, max(requests, 96))
+    result = simulate(scene, arrangement, load, enough=enough)
+    done = sum(record.timeline.outcome == "completed" for record in result.records)
+    return done / result.window_s if result.window_s > 0 else 0.0
+
+
+def capacity(
+    scene: Scene, arrangement: Arrangement, workload: Workload, targets: Targets, effort: Effort
+) -> float:
+    """The highest offered rate with 90 % of requests inside both targets, requests per second.
+
+    Without any target: what the arrangement completes when flooded.
+    """
+    most = saturation(scene, arrangement, workload, effort.capacity_requests)
+    if targets.ttft_s is None and targets.tpot_s is None:
+        return most
+    low, high = 0.0, 1.1 * most
+    if high <= 0:
+        return 0.0
+    for turn in range(effort.capacity_rounds):
+        rate = high if turn == 0 else (low + high) / 2.0
+        if _holds(scene, arrangement, at_rate(workload, rate), targets, effort):
+            low = rate
+            if turn == 0:
+                return rate
+        else:
+            high = rate
+    return low
+
+
+def _holds(
+    scene: Scene, arrangement: Arrangement, workload: Workload, targets: Targets, effort: Effort
+) -> bool:
+    made = outlook(scene, arrangement, workload, targets, effort.capacity_requests)
+    return made.attainment >= CAPACITY_ATTAINMENT
+
+
+def at_rate(workload: Workload, rate: float) -> Workload:
+    """The same load in an open loop at another mean rate, bursts kept."""
+    arrivals = workload.arrivals
+    if arrivals.kind == "closed":
+        arrivals = Arrivals(kind="open", rate_requests_per_s=rate / workload.turns)
+    else:
+        arrivals = structs.replace(arrivals, rate_requests_per_s=rate / workload.turns)
+    return structs.replace(workload, arrivals=arrivals)
+
+
+def prediction(
+    scene: Scene,
+    made: Outlook,
+    workload: Workload,
+    targets: Targets,
+    *,
+    effort: Effort,
+    watts: float | None,
+    price: float | None,
+) -> ModePrediction:
+    """The record of one arrangement; its interval is that of costs all low and all high."""
+    arrangement = made.arrangement
+    fast, slow = _bounds(scene, made, workload, targets, effort)
+    goodput = made.figures.goodput_requests_per_s
+    count = len(arrangement.boxes)
+    setting = arrangement.setting
+    return ModePrediction(
+        mode=arrangement.mode,
+        boxes=arrangement.boxes,
+        prefill=setting.prefill,
+        prefill_box=setting.prefill_box if arrangement.mode == "split" else None,
+        decode_box=setting.decode_box if arrangement.mode != "replica" else None,
+        ttft_s=_spread(made.figures.ttft_s, fast.ttft_s.p50, slow.ttft_s.p50),
+        tpot_s=_spread(made.figures.tpot_s, fast.tpot_s.p50, slow.tpot_s.p50),
+        stall_s=StallFigures(
+            p50=made.figures.stall_s.p50,
+            p90=made.figures.stall_s.p90,
+            low=fast.stall_s.p90,
+            high=slow.stall_s.p90,
+        ),
+        attainment=made.figures.attainment,
+        goodput_requests_per_s=goodput,
+        capacity_requests_per_s=capacity(scene, arrangement, workload, targets, effort),
+        goodput_per_box=None if goodput is None else goodput / count,
+        goodput_per_watt_hour=goodput * 3600.0 / watts if goodput is not None and watts else None,
+        goodput_per_price=goodput / price if goodput is not None and price else None,
+    )
+
+
+def _spread(made: object, low: float | None, high: float | None) -> Spread:
+    p50: float | None = getattr(made, "p50", None)
+    p90: float | None = getattr(made, "p90", None)
+    return Spread(p50=p50, p90=p90, low=low, high=high)
+
+
+def _bounds(
+    scene: Scene, made: Outlook, workload: Workload, targets: Targets, effort: Effort
+) -> tuple[Figures, Figures]:
+    """Figures with every cost at the low and at the high end of its interval."""
+    requests = max(40, effort.requests // 3)
+    costs = [scene.box(name).cost for name in made.arrangement.boxes]
+    ends: list[Figures] = []
+    for prefill, decode in (
+        (min(c.prefill_low for c in costs), min(c.decode_low for c in costs)),
+        (max(c.prefill_high for c in costs), max(c.decode_high for c in costs)),
+    ):
+        bound = scene.scaled(prefill, decode)
+        ends.append(outlook(bound, made.arrangement, workload, targets, requests).figures)
+    return ends[0], ends[1]

@@ -1,0 +1,91 @@
+"""What is simulated: boxes with their costs, the link between them, one model, one policy."""
+
+from __future__ import annotations
+
+from homesplit_engine.records import ModeSetting
+from msgspec import Struct, structs
+
+from homesplit.core.cost import CostModel
+from homesplit.core.handoff import Wire
+from homesplit.core.shape import ModelShape
+
+BLOCK_TOKENS = 16
+MAX_BATCH = 64
+MAX_WAITING = 256
+MAX_STEP_TOKENS = 8192
+
+
+class SimBox(Struct, frozen=True, kw_only=True):
+    """One box: its cost model and the tokens of KV it has room for."""
+
+    name: str
+    cost: CostModel
+    kv_tokens: int
+    """Room for KV beside the weights; 0 when the weights alone don't fit."""
+
+
+class Scene(Struct, frozen=True, kw_only=True):
+    """Two boxes (or one), the wires between them by (from, to), and the router's own costs."""
+
+    boxes: tuple[SimBox, ...]
+    wires: dict[tuple[str, str], Wire]
+    shape: ModelShape
+    kv_dtype: str = "fp16"
+    """The KV cache's format, which is also what goes over the wire."""
+    tokenise_s: float = 3e-4
+    tokenise_token_s: float = 2e-6
+    router_s: float = 1e-3
+    """The router's part of a request, and of a hand-off's reservation."""
+
+    def box(self, name: str) -> SimBox:
+        """The box of this name; raises KeyError."""
+        for box in self.boxes:
+            if box.name == name:
+                return box
+        raise KeyError(name)
+
+    def tokenising_s(self, prompt_tokens: int) -> float:
+        """From receipt to the policy's question."""
+        return self.tokenise_s + self.tokenise_token_s * prompt_tokens
+
+    def with_link_rate(self, bytes_per_s: float) -> Scene:
+        """The same scene over a link with another payload rate both ways."""
+        wires = {
+            pair: structs.replace(wire, bytes_per_s=bytes_per_s)
+            for pair, wire in self.wires.items()
+        }
+        return structs.replace(self, wires=wires)
+
+    def scaled(self, prefill: float, decode: float) -> Scene:
+        """The same scene with every box's prompts and answers taking so many times as long."""
+        boxes = tuple(
+            structs.replace(box, cost=box.cost.scaled(prefill, decode)) for box in self.boxes
+        )
+        return structs.replace(self, boxes=boxes)
+
+
+class Arrangement(Struct, frozen=True, kw_only=True):
+    """One way to run: the boxes used and the router's policy."""
+
+    setting: ModeSetting
+    boxes: tuple[str, ...]
+
+    @property
+    def mode(self) -> str:
+        """The mode's name."""
+        return self.setting.mode
+
+    @property
+    def first(self) -> str:
+        """The first box, which is the only one in mode colocated."""
+        return self.boxes[0]
+
+    def words(self) -> str:
+        """In words, as `split, spark reads and mac writes`."""
+        setting = self.setting
+        if setting.mode == "split":
+            return f"split, {setting.prefill_box} reads and {setting.decode_box} writes"
+        style = f"{setting.prefill} prefill"
+        if setting.mode == "replica":
+            return f"replica on both boxes, {style}"
+        return f"colocated on {self.first}, {style}"

@@ -1,0 +1,432 @@
+"""A discrete-event model of the engine: the router's policy, the workers' scheduler, a clock.
+
+The scheduler and the policy are the engine's own code; only the computing (by the cost
+model) and the sending (by the hand-off's arithmetic) are replaced. Stretches of steps in
+which a box only writes answers are taken in one leap; an event that comes meanwhile ends
+the leap after the step it falls into, as it would have in service.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from homesplit_engine.pages import BlockPool, blocks_for
+from homesplit_engine.policy import BoxView, Question, decide, resume
+from homesplit_engine.records import Outcome
+from homesplit_engine.request import Request
+from homesplit_engine.scheduler import Limits, Scheduler, StepPlan
+from homesplit_engine.words import Timeline
+from msgspec import Struct
+
+from homesplit.core.handoff import Handoff, Piece, hand_over
+from homesplit.core.load import LoadPlan, OfferedRequest
+from homesplit.core.scene import (
+    BLOCK_TOKENS,
+    MAX_BATCH,
+    MAX_STEP_TOKENS,
+    MAX_WAITING,
+    Arrangement,
+    Scene,
+    SimBox,
+)
+
+_MOST_BLOCKS = 20_000
+
+
+class SimRecord(Struct, frozen=True, kw_only=True):
+    """What became of one request in the model; None where a part did not happen."""
+
+    timeline: Timeline
+    queue_s: float | None
+    prefill_s: float | None
+    handoff_s: float | None
+    handoff_exposed_s: float | None
+    cached_tokens: int
+
+
+class SimResult(Struct, frozen=True, kw_only=True):
+    """All requests that were offered, and how long requests were offered."""
+
+    records: tuple[SimRecord, ...]
+    window_s: float
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One request on its way."""
+
+    offered: OfferedRequest
+    sent_s: float
+    tokens: list[int]
+    token_s: list[float] = field(default_factory=list[float])
+    outcome: Outcome | None = None
+    prefill_box: str = ""
+    decode_box: str = ""
+    pieces: list[Piece] = field(default_factory=list[Piece])
+    queue_s: float | None = None
+    prefill_s: float | None = None
+    handoff: Handoff | None = None
+    cached_tokens: int = 0
+    writing: bool = False
+    unread: int = 0
+
+
+class _Box:
+    """One worker: its scheduler and the step (or leap of steps) in flight."""
+
+    def __init__(self, box: SimBox, *, longest: int, prefix_cache: bool) -> None:
+        room = max(1, box.kv_tokens // BLOCK_TOKENS)
+        most = max(_MOST_BLOCKS, 8 * blocks_for(longest, BLOCK_TOKENS))
+        pool = BlockPool(min(room, most), BLOCK_TOKENS, prefix_cache=prefix_cache)
+        limits = Limits(
+            max_batch_requests=MAX_BATCH,
+            max_step_tokens=MAX_STEP_TOKENS,
+            max_waiting=MAX_WAITING,
+            max_context=longest,
+        )
+        self.name = box.name
+        self.cost = box.cost
+        self.scheduler = Scheduler(pool, limits)
+        self.plan: StepPlan | None = None
+        self.start_s = 0.0
+        self.end_s = 0.0
+        self.steps = 1
+        self.first_s = 0.0
+        self.growth_s = 0.0
+
+    def begin(self, now_s: float) -> bool:
+        """Start the next step or leap; False when there is nothing to do."""
+        plan = self.scheduler.schedule(now_s)
+        self.plan = plan
+        if plan is None:
+            return False
+        batch, context = len(plan.decode), plan.context_tokens
+        pieces = [(work.start, work.tokens) for work in plan.prefill]
+        self.start_s = now_s
+        self.first_s = self.cost.step_seconds(pieces, batch, context)
+        self.steps = 1 if pieces else self._leap_length(plan)
+        self.growth_s = 0.0
+        if self.steps > 1:
+            last = self.cost.step_seconds([], batch, context + batch * (self.steps - 1))
+            self.growth_s = (last - self.first_s) / (self.steps - 1)
+        self.end_s = now_s + self.after(self.steps)
+        return True
+
+    def after(self, steps: int) -> float:
+        """Seconds from the start to the end of so many steps of this leap."""
+        return steps * self.first_s + self.growth_s * steps * (steps - 1) / 2.0
+
+    def _leap_length(self, plan: StepPlan) -> int:
+        """Steps until the first answer ends, or 1 where blocks are short."""
+        steps = min(request.max_tokens - request.output_tokens for request in plan.decode)
+        if steps <= 1:
+            return 1
+        pool = self.scheduler.pool
+        size = pool.block_tokens
+        more = sum(
+            max(0, blocks_for(len(request.tokens) + steps, size) - len(request.blocks))
+            for request in plan.decode
+        )
+        return steps if more <= pool.blocks_available else 1
+
+    def interrupt(self, now_s: float) -> bool:
+        """Cut a leap at the end of the step that `now_s` falls into; True when it was cut."""
+        if self.plan is None or self.steps <= 1 or now_s >= self.end_s:
+            return False
+        low, high = 1, self.steps
+        while low < high:
+            middle = (low + high) // 2
+            if self.start_s + self.after(middle) >= now_s:
+                high = middle
+            else:
+                low = middle + 1
+        if low == self.steps:
+            return False
+        self.steps = low
+        self.end_s = self.start_s + self.after(low)
+        return True
+
+    def apply_leap(self, plan: StepPlan) -> None:
+        """Brings every writing request to the state before the leap's last step."""
+        ahead = self.steps - 1
+        if ahead <= 0:
+            return
+        pool = self.scheduler.pool
+        for request in plan.decode:
+            request.tokens.extend([0] * ahead)
+            request.computed += ahead
+            missing = blocks_for(len(request.tokens), pool.block_tokens) - len(request.blocks)
+            if missing > 0:
+                request.blocks += pool.allocate(missing, after=request.blocks[-1])
+
+
+class Simulation:
+    """One run of one arrangement over one load."""
+
+    def __init__(
+        self, scene: Scene, arrangement: Arrangement, load: LoadPlan, *, enough: int | None
+    ) -> None:
+        self.scene = scene
+        self.setting = arrangement.setting
+        self.closed = load.closed
+        self.enough = enough
+        longest = max((r.prompt_tokens + r.output_tokens for r in load.requests), default=1)
+        shared = any(
+            len(request.prompt) > 1 or request.shared_group is not None for request in load.requests
+        )
+        self.shared = shared
+        self.boxes = {
+            name: _Box(scene.box(name), longest=longest + 1, prefix_cache=shared)
+            for name in arrangement.boxes
+        }
+        self.rate = {pair: wire.bytes_per_s for pair, wire in scene.wires.items()}
+        self.free_s = dict.fromkeys(scene.wires, 0.0)
+        self.kv_bytes_per_token = scene.shape.kv_bytes_per_token(scene.kv_dtype)
+        self.events: list[tuple[float, int, Callable[[float], None]]] = []
+        self.flights: dict[str, _Flight] = {}
+        self.done: list[_Flight] = []
+        self.followers: dict[int, list[OfferedRequest]] = {}
+        self.number = 0
+        self.turn = 0
+        self.now_s = 0.0
+        self._plan(load.requests)
+
+    # ------------------------------------------------------------------ events
+
+    def _at(self, when_s: float, what: Callable[[float], None]) -> None:
+        self.number += 1
+        heapq.heappush(self.events, (when_s, self.number, what))
+
+    def _plan(self, requests: Sequence[OfferedRequest]) -> None:
+        for request in requests:
+            if request.after is not None:
+                self.followers.setdefault(request.after, []).append(request)
+            else:
+                self._send(request, (request.send_at_s or 0.0) + request.pause_s)
+
+    def _send(self, request: OfferedRequest, when_s: float) -> None:
+        flight = _Flight(offered=request, sent_s=when_s, tokens=self._tokens(request))
+        ready_s = when_s + self.scene.tokenising_s(request.prompt_tokens) + self.scene.router_s
+        self._at(ready_s, lambda now_s: self._place(flight, now_s))
+
+    def _tokens(self, request: OfferedRequest) -> list[int]:
+        if not self.shared:
+            return [0] * request.prompt_tokens
+        tokens: list[int] = []
+        replies = list(request.replies)
+        for part in request.prompt:
+            tokens.extend([part.seed & 0x7FFFFFFF] * part.tokens)
+            if replies and part.seed + 1 == replies[0].seed:
+                reply = replies.pop(0)
+                # The engine's own answers are what is cached, and the model writes zeros.
+                tokens.extend([0] * reply.tokens)
+        return tokens
+
+    def run(self) -> SimResult:
+        """Run until everything that was offered has ended, or enough has."""
+        while True:
+            busy = [box for box in self.boxes.values() if box.plan is not None]
+            step = min(busy, key=lambda box: box.end_s) if busy else None
+            if self.events and (step is None or self.events[0][0] <= step.end_s):
+                self.now_s, _, what = heapq.heappop(self.events)
+                what(self.now_s)
+            elif step is not None:
+                self.now_s = step.end_s
+                self._step_ended(step)
+            else:
+                break
+            if self.enough is not None and len(self.done) >= self.enough:
+                break
+        return self._result()
+
+    # ------------------------------------------------------------------ placing
+
+    def _views(self) -> list[BoxView]:
+        held = {name: [0, 0, 0] for name in self.boxes}
+        for flight in self.flights.values():
+            for name in {flight.prefill_box, flight.decode_box}:
+                held[name][0] += 1
+            held[flight.decode_box][1] += flight.writing
+            held[flight.prefill_box][2] += flight.unread
+        return [
+            BoxView(
+                box=name,
+                requests=held[name][0],
+                decoding=held[name][1],
+                pending_prefill_tokens=held[name][2],
+            )
+            for name in self.boxes
+        ]
+
+    def _place(self, flight: _Flight, now_s: float) -> None:
+        self.turn += 1
+        question = Question(
+            prompt_tokens=len(flight.tokens),
+            max_tokens=flight.offered.output_tokens,
+            kv_bytes_per_token=self.kv_bytes_per_token,
+        )
+        decision = decide(self.setting, self._views(), self.rate, question, self.turn)
+        assert decision is not None
+        flight.prefill_box, flight.decode_box = decision.prefill_box, decision.decode_box
+        flight.unread = len(flight.tokens)
+        request = self._request(flight, decision.chunk_tokens, now_s)
+        if decision.kind == "split":
+            self._reserve(flight, request, now_s)
+        else:
+            self._submit(flight, request, now_s)
+
+    def _request(self, flight: _Flight, chunk_tokens: int | None, now_s: float) -> Request:
+        return Request(
+            request_id=str(flight.offered.id),
+            tokens=list(flight.tokens),
+            prompt_tokens=len(flight.tokens),
+            max_tokens=flight.offered.output_tokens,
+            arrived_s=now_s,
+            deadline_s=float("inf"),
+            chunk_tokens=chunk_tokens,
+        )
+
+    def _reserve(self, flight: _Flight, request: Request, now_s: float) -> None:
+        """Room on the decode box first, then the prompt goes to the prefill box."""
+        pair = (flight.prefill_box, flight.decode_box)
+        held = self._request(flight, request.chunk_tokens, now_s)
+        refused = self.boxes[flight.decode_box].scheduler.reserve(held, now_s=now_s)
+        if refused is not None:
+            decision = resume(self.setting, self._views(), refused.what, flight.decode_box)
+            assert decision is not None
+            flight.prefill_box = flight.decode_box = decision.prefill_box
+            self._submit(flight, request, now_s)
+            return
+        request.hand_over = True
+        self.flights[request.request_id] = flight
+        wait_s = self.scene.wires[pair].round_trip_s
+        self._at(now_s + wait_s, lambda then_s: self._submit(flight, request, then_s))
+
+    def _submit(self, flight: _Flight, request: Request, now_s: float) -> None:
+        box = self.boxes[flight.prefill_box]
+        request.arrived_s = now_s
+        refused = box.scheduler.add(request, now_s=now_s)
+        if refused is not None:
+            if flight.decode_box != flight.prefill_box:
+                self.boxes[flight.decode_box].scheduler.cancel(request.request_id)
+            self._end(flight, "rejected", now_s)
+            return
+        self.flights[request.request_id] = flight
+        self._wake(box, now_s)
+
+    def _wake(self, box: _Box, now_s: float) -> None:
+        if box.plan is None:
+            box.begin(now_s)
+        else:
+            box.interrupt(now_s)
+
+    # ------------------------------------------------------------------ steps
+
+    def _step_ended(self, box: _Box) -> None:
+        plan = box.plan
+        assert plan is not None
+        now_s = box.end_s
+        times = [box.start_s + box.after(i) for i in range(1, box.steps)]
+        box.apply_leap(plan)
+        for work in plan.prefill:
+            self._piece_read(box, work.request, work.tokens)
+        sampled = {request.request_id: 0 for request in plan.decode}
+        sampled.update({work.request.request_id: 0 for work in plan.prefill if work.last})
+        outcome = box.scheduler.finish_step(plan, sampled, now_s=now_s)
+        for done in outcome.prefilled:
+            flight = self.flights[done.request_id]
+            flight.queue_s, flight.prefill_s = done.queue_s, done.prefill_s
+            flight.cached_tokens = done.cached_tokens
+            flight.unread = 0
+            flight.writing = flight.prefill_box == flight.decode_box
+        for token in outcome.tokens:
+            flight = self.flights[token.request_id]
+            if times and flight.token_s:
+                flight.token_s.extend(times)
+            flight.token_s.append(now_s)
+        for ended in outcome.ended:
+            self._answer_ended(self.flights[ended.request_id], box, now_s)
+        for request_id in outcome.handing_over:
+            self._hand_over(self.flights[request_id], box, now_s)
+        box.begin(now_s)
+
+    def _piece_read(self, box: _Box, request: Request, tokens: int) -> None:
+        if request.hand_over:
+            self.flights[request.request_id].pieces.append(
+                Piece(
+                    start_s=box.start_s,
+                    end_s=box.end_s,
+                    bytes=float(tokens * self.kv_bytes_per_token),
+                )
+            )
+
+    def _hand_over(self, flight: _Flight, box: _Box, now_s: float) -> None:
+        pair = (flight.prefill_box, flight.decode_box)
+        request_id = str(flight.offered.id)
+        made = hand_over(
+            flight.pieces,
+            self.scene.wires[pair],
+            layers=self.scene.shape.layers,
+            free_s=self.free_s[pair],
+        )
+        self.free_s[pair] = made.wire_end_s
+        flight.handoff = made
+        commit_s = max(now_s, made.commit_s)
+        self._at(commit_s, lambda then_s: self._commit(flight, box, request_id, then_s))
+
+    def _commit(self, flight: _Flight, sender: _Box, request_id: str, now_s: float) -> None:
+        sender.scheduler.handoff_ended(request_id)
+        if sender.plan is None:
+            sender.begin(now_s)
+        receiver = self.boxes[flight.decode_box]
+        receiver.scheduler.commit(request_id, 0)
+        flight.writing = True
+        self._wake(receiver, now_s)
+
+    def _answer_ended(self, flight: _Flight, box: _Box, now_s: float) -> None:
+        if flight.decode_box != box.name and flight.prefill_box == box.name:
+            # The answer was one token long: the room kept for it is not needed.
+            self.boxes[flight.decode_box].scheduler.cancel(str(flight.offered.id))
+        self._end(flight, "completed", now_s)
+
+    def _end(self, flight: _Flight, outcome: Outcome, now_s: float) -> None:
+        self.flights.pop(str(flight.offered.id), None)
+        flight.outcome = outcome
+        self.done.append(flight)
+        for follower in self.followers.pop(flight.offered.id, ()):
+            self._send(follower, now_s + follower.pause_s)
+
+    # ------------------------------------------------------------------ result
+
+    def _result(self) -> SimResult:
+        router_s = self.scene.router_s
+        ordered = sorted(self.done, key=lambda flight: flight.offered.id)
+        records = tuple(
+            SimRecord(
+                timeline=Timeline(
+                    request_id=str(flight.offered.id),
+                    outcome=flight.outcome or "failed",
+                    start_s=flight.sent_s,
+                    token_s=tuple(moment + router_s for moment in flight.token_s),
+                    prompt_tokens=len(flight.tokens),
+                    output_tokens=len(flight.token_s),
+                    class_name=flight.offered.class_,
+                ),
+                queue_s=flight.queue_s,
+                prefill_s=flight.prefill_s,
+                handoff_s=flight.handoff.total_s if flight.handoff else None,
+                handoff_exposed_s=flight.handoff.exposed_s if flight.handoff else None,
+                cached_tokens=flight.cached_tokens,
+            )
+            for flight in ordered
+        )
+        return SimResult(records=records, window_s=self.now_s)
+
+
+def simulate(
+    scene: Scene, arrangement: Arrangement, load: LoadPlan, *, enough: int | None = None
+) -> SimResult:
+    """Run `load` through `arrangement`; `enough` ends a closed loop after so many requests."""
+    return Simulation(scene, arrangement, load, enough=enough).run()
