@@ -133,7 +133,12 @@ async def _stop(parts: Sequence[_Process]) -> None:
 
 
 def _worker_config(
-    box: str, folder: Path, model_dir: Path, cpus: tuple[int, ...] | None, kv_blocks: int
+    box: str,
+    folder: Path,
+    model_dir: Path,
+    cpus: tuple[int, ...] | None,
+    kv_blocks: int,
+    prefix_cache: bool,
 ) -> WorkerConfig:
     return WorkerConfig(
         box=box,
@@ -143,6 +148,7 @@ def _worker_config(
         threads=len(cpus) if cpus else 1,
         cpus=cpus,
         kv_blocks=kv_blocks,
+        prefix_cache=prefix_cache,
         parent_pid=os.getpid(),
     )
 
@@ -160,6 +166,7 @@ async def local_engine(
     boxes: tuple[str, ...] = ("left", "right"),
     setting: ModeSetting | None = None,
     kv_blocks: int = 768,
+    prefix_cache: bool = True,
 ) -> AsyncGenerator[LocalEngine]:
     """Start workers and router, yield where they are, and end them all whatever happens.
 
@@ -177,7 +184,7 @@ async def local_engine(
             write_keys(folder / f"{name}.keys", keys)
         workers: list[_Process] = []
         for box, cpus in zip(boxes, split_cores(len(boxes)), strict=True):
-            config = _worker_config(box, folder, model_dir, cpus, kv_blocks)
+            config = _worker_config(box, folder, model_dir, cpus, kv_blocks, prefix_cache)
             workers.append(await _start(box, "worker", config, folder))
             started.append(workers[-1])
         endpoints = [await _ready(part, WorkerEndpoints) for part in workers]

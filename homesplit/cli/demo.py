@@ -1,0 +1,71 @@
+"""`homesplit demo`: this machine alone teaches the mechanism."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from homesplit.cli.output import add_json, command_context, print_json, say
+from homesplit.core.bench_result import seconds_text
+from homesplit.core.demo_result import DemoResult, demo_document, demo_problems, label
+from homesplit.core.entry import LOOPBACK_LABEL
+from homesplit.errors import UsageError
+from homesplit.stages.demo import MODEL, run_demo
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    """The `demo` command."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="two workers on this machine, every mode in turn",
+        description="Two workers and a router on this machine, over loopback: it teaches the "
+        "mechanism and measures no network. Without --headless it opens the terminal app.",
+    )
+    parser.add_argument(
+        "--headless", action="store_true", help="run every mode, compare all text, no screen"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="load over all modes together (default 60)"
+    )
+    parser.add_argument("--out", type=Path, help="folder for the notebook's exports")
+    parser.add_argument("--model", default=MODEL, help=f"model name or folder (default {MODEL})")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo; 1 when a request was lost or any text differs."""
+    if not 1 <= args.seconds <= 3600:
+        raise UsageError("--seconds must be between 1 and 3600.")
+    if not args.headless:
+        from homesplit.cli.app import run_app
+
+        return run_app(demo=True)
+    result = asyncio.run(
+        run_demo(command_context(), seconds=args.seconds, out=args.out, model=args.model)
+    )
+    if args.json:
+        print_json(demo_document(result))
+    else:
+        _tell(result)
+    problems = demo_problems(result)
+    for problem in problems:
+        say(f"homesplit: {problem}")
+    return 1 if problems else 0
+
+
+def _tell(result: DemoResult) -> None:
+    """The modes as a table."""
+    print(f"{'mode':<20}{'requests':>9}{'TTFT p50':>11}{'TPOT p50':>11}{'stall p90':>11}")
+    for mode in result.modes:
+        figures = mode.result.summary.figures
+        print(
+            f"{label(mode.setting):<20}{figures.completed:>9}"
+            f"{seconds_text(figures.ttft_s.p50):>11}{seconds_text(figures.tpot_s.p50):>11}"
+            f"{seconds_text(figures.stall_s.p90):>11}"
+        )
+    same = "identical" if result.identical_text else "DIFFERENT"
+    print(f"Text over {result.compared_prompts} prompts: {same}. {LOOPBACK_LABEL.capitalize()}.")
+    for path in result.exports:
+        print(f"wrote {path}")
