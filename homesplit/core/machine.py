@@ -50,19 +50,23 @@ class BoxProfile(Struct, frozen=True, kw_only=True):
 
     name: str
     source: str
-    """`probe`, `profile: <file>` or `typed`; `calibrated` once the engine itself was timed on it."""
+    """`probe`, `profile: <file>` or `typed`; `calibrated` once the engine was timed on it."""
     host_key: str | None = None
     probed_at: str | None = None
     memory_bytes: Reading = field(default_factory=_unmeasured)
     """What weights and KV may use: GPU memory, or main memory on CPU and unified machines."""
     memory_bytes_per_s: Reading = field(default_factory=_unmeasured)
     """Read bandwidth beyond all caches on the device that runs the model."""
+    memory_copy_bytes_per_s: Reading = field(default_factory=_unmeasured)
+    """Bytes read plus bytes written per second by a plain copy."""
     flops_per_s: dict[str, Reading] = field(default_factory=dict[str, Reading])
     """Dense matrix-multiply rate by dtype name (`fp32`, `fp16`, `bf16`, `int8`)."""
     unified: bool = False
     device: str = "cpu"
     """`cpu`, `cuda`, `mps` or `rocm`: where the engine would run."""
     cores: int | None = None
+    cores_allowed: float | None = None
+    """What a quota leaves of the cores, None without one."""
     cpu: str | None = None
     accelerators: tuple[Accelerator, ...] = ()
     os: str | None = None
