@@ -1,0 +1,195 @@
+"""Dense matrix-multiply rate by dtype, at a size that takes the box a noticeable time."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from homesplit_probes.methods import blas_sgemm, numpy_module, torch_module, usable_cores
+from homesplit_probes.report import Figure, figure, unknown
+
+_DTYPES: Tuple[str, ...] = ("fp32", "fp16", "bf16", "int8")
+_LARGEST = {"cpu": 4096, "device": 8192}
+_NOTICEABLE_S = 0.04
+_REPEATS = 15
+_NO_LIBRARY = (
+    "neither torch nor numpy nor a BLAS library is on this box; deployment brings torch, "
+    "then probe again"
+)
+
+Say = Callable[[str], None]
+
+
+def device_name() -> str:
+    """Where the engine would run: `cuda`, `rocm`, `mps` or `cpu`."""
+    torch = torch_module()
+    if torch is None:
+        return "cpu"
+    if torch.cuda.is_available():
+        return "rocm" if getattr(torch.version, "hip", None) else "cuda"
+    mps = getattr(torch.backends, "mps", None)
+    return "mps" if mps is not None and mps.is_available() else "cpu"
+
+
+def measure_compute(seconds: float, blas: Optional[str], say: Say) -> Dict[str, Figure]:
+    """Operations per second (2 n^3 / t) by dtype within `seconds`; median over repeats."""
+    torch = torch_module()
+    if torch is not None:
+        return _by_torch(torch, seconds, say)
+    numpy = numpy_module()
+    if numpy is not None:
+        why = "numpy has no fast multiply for it; deployment brings torch, then probe again"
+        say("multiplying matrices with numpy")
+        return _only_fp32(_by_numpy(numpy, seconds), why)
+    found = blas_sgemm(blas)
+    if found is not None:
+        why = "only a BLAS library is on this box; deployment brings torch, then probe again"
+        say("multiplying matrices with " + found[1])
+        return _only_fp32(_by_blas(found[0], found[1], seconds), why)
+    return dict((dtype, unknown(_NO_LIBRARY)) for dtype in _DTYPES)
+
+
+def _only_fp32(fp32: Figure, why: str) -> Dict[str, Figure]:
+    figures = dict((dtype, unknown(why)) for dtype in _DTYPES)
+    figures["fp32"] = fp32
+    return figures
+
+
+def _sized(
+    make: Callable[[int], Callable[[], None]], largest: int
+) -> Tuple[int, Callable[[], None]]:
+    """Grow n until one multiply takes a noticeable time."""
+    n = 256
+    while True:
+        multiply = make(n)
+        multiply()
+        begin = time.perf_counter()
+        multiply()
+        if time.perf_counter() - begin >= _NOTICEABLE_S or n * 2 > largest:
+            return n, multiply
+        n *= 2
+
+
+def _timed(multiply: Callable[[], None], n: int, deadline: float) -> List[float]:
+    rates: List[float] = []
+    multiply()
+    while len(rates) < _REPEATS and (len(rates) < 3 or time.perf_counter() < deadline):
+        begin = time.perf_counter()
+        multiply()
+        rates.append(2.0 * n**3 / (time.perf_counter() - begin))
+    return rates
+
+
+def _by_torch(torch: Any, seconds: float, say: Say) -> Dict[str, Figure]:
+    device = device_name()
+    place = "cuda" if device == "rocm" else device
+    figures: Dict[str, Figure] = {}
+    for dtype in _DTYPES:
+        say("multiplying %s matrices on %s" % (dtype, device))
+        try:
+            figures[dtype] = _torch_rate(torch, place, dtype, seconds / len(_DTYPES))
+        except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
+            text = (str(error).strip().splitlines() or ["no reason given"])[0]
+            figures[dtype] = unknown("torch can't do it here: " + text)
+    return figures
+
+
+def _torch_rate(torch: Any, place: str, dtype: str, seconds: float) -> Figure:
+    deadline = time.perf_counter() + seconds
+    wait = _torch_wait(torch, place)
+    largest = _LARGEST["cpu" if place == "cpu" else "device"]
+
+    def make(n: int) -> Callable[[], None]:
+        left, right, multiply = _torch_operands(torch, place, dtype, n)
+
+        def once() -> None:
+            multiply(left, right)
+            wait()
+
+        return once
+
+    n, once = _sized(make, largest if dtype != "int8" or place != "cpu" else 2048)
+    rates = _timed(once, n, deadline)
+    threads = ", %d threads" % torch.get_num_threads() if place == "cpu" else ""
+    method = "torch %s matmul %s, n=%d on %s%s" % (torch.__version__, dtype, n, place, threads)
+    return figure(rates, "FLOP/s", method)
+
+
+def _torch_operands(torch: Any, place: str, dtype: str, n: int) -> Any:
+    if dtype == "int8":
+        return _torch_int8(torch, place, n)
+    kind = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    left = torch.randn(n, n, dtype=torch.float32, device=place).to(kind)
+    right = torch.randn(n, n, dtype=torch.float32, device=place).to(kind)
+    return left, right, torch.mm
+
+
+def _torch_int8(torch: Any, place: str, n: int) -> Any:
+    """int8 weights as the engine uses them: dynamically quantised linear layers on a CPU."""
+    if place != "cpu":
+        left = torch.ones(n, n, dtype=torch.int8, device=place)
+        return left, torch.ones(n, n, dtype=torch.int8, device=place), torch._int_mm
+    weight = torch.quantize_per_tensor(torch.randn(n, n), 0.01, 0, torch.qint8)
+    packed = torch.ops.quantized.linear_prepack(weight, None)
+    return torch.randn(n, n), packed, torch.ops.quantized.linear_dynamic
+
+
+def _torch_wait(torch: Any, place: str) -> Callable[[], None]:
+    if place == "cuda":
+        return lambda: torch.cuda.synchronize()
+    if place == "mps":
+        return lambda: torch.mps.synchronize()
+    return lambda: None
+
+
+def _by_numpy(numpy: Any, seconds: float) -> Figure:
+    deadline = time.perf_counter() + seconds
+
+    def make(n: int) -> Callable[[], None]:
+        left = numpy.ones((n, n), dtype=numpy.float32)
+        out = numpy.empty((n, n), dtype=numpy.float32)
+
+        def once() -> None:
+            numpy.matmul(left, left, out=out)
+
+        return once
+
+    n, once = _sized(make, _LARGEST["cpu"])
+    method = "numpy %s matmul fp32, n=%d, %d cores" % (numpy.__version__, n, usable_cores())
+    return figure(_timed(once, n, deadline), "FLOP/s", method)
+
+
+def _by_blas(sgemm: Any, name: str, seconds: float) -> Figure:
+    """cblas_sgemm(row major, no transpose) of two n x n matrices of ones."""
+    deadline = time.perf_counter() + seconds
+    sgemm.restype = None
+    real, whole = ctypes.c_float, ctypes.c_int
+
+    def make(n: int) -> Callable[[], None]:
+        matrix = real * (n * n)
+        left, right, out = matrix(), matrix(), matrix()
+        for operand in (left, right):
+            _fill_with_ones(operand, n * n)
+        size = whole(n)
+        args = (whole(101), whole(111), whole(111), size, size, size, real(1.0), left, size)
+
+        def once() -> None:
+            sgemm(*args, right, size, real(0.0), out, size)
+
+        return once
+
+    n, once = _sized(make, _LARGEST["cpu"])
+    return figure(
+        _timed(once, n, deadline),
+        "FLOP/s",
+        "%s cblas_sgemm fp32, n=%d, %d cores" % (name, n, usable_cores()),
+    )
+
+
+def _fill_with_ones(operand: Any, count: int) -> None:
+    """Zeros or denormals would flatter or slow some kernels."""
+    block = (ctypes.c_float * 1024)(*([1.0] * 1024))
+    for at in range(0, count, 1024):
+        size = min(1024, count - at) * 4
+        ctypes.memmove(ctypes.addressof(operand) + at * 4, block, size)

@@ -1,0 +1,380 @@
+"""What the way between two boxes carries: TCP both ways, small messages, ZeroMQ and CURVE.
+
+One box listens on named addresses of its own, the other connects and drives. A random token,
+given to both on standard input, tells the peers apart from strangers. The receiving side times.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from homesplit_probes.report import Figure, figure, unknown
+
+_PIECE = 256 * 1024
+_WARM_S = 0.4
+_WINDOW_S = 0.25
+_TOKEN_BYTES = 64
+_HELLO_S = 3.0
+_CONNECT_S = 2.0
+_PINGS = 400
+
+Say = Callable[[str], None]
+
+
+class LinkError(Exception):
+    """The peer is gone, is not ours, or took too long."""
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    """`count` bytes; raises LinkError when the peer ends before."""
+    got = bytearray()
+    while len(got) < count:
+        piece = sock.recv(count - len(got))
+        if not piece:
+            raise LinkError("the other box ended the connection")
+        got += piece
+    return bytes(got)
+
+
+def receive_rate(socks: Sequence[socket.socket], seconds: float) -> List[float]:
+    """Payload bytes per second in windows over `seconds`, after a warm-up, all streams together."""
+    buffer = memoryview(bytearray(_PIECE))
+    poll = select.poll()
+    by_handle = dict((sock.fileno(), sock) for sock in socks)
+    for sock in socks:
+        sock.setblocking(False)
+        poll.register(sock, select.POLLIN)
+    begin = time.perf_counter()
+    window, got, rates = begin + _WARM_S, -1, []
+    while True:
+        ready = poll.poll(1000)
+        now = time.perf_counter()
+        if not ready and now - begin > seconds + 1:
+            break
+        for handle, _ in ready:
+            try:
+                count = by_handle[handle].recv_into(buffer)
+            except BlockingIOError:
+                continue
+            except OSError:
+                count = 0
+            if count == 0:
+                poll.unregister(handle)
+                del by_handle[handle]
+            elif got >= 0:
+                got += count
+        now = time.perf_counter()
+        if got < 0:
+            if now >= window:
+                window, got = now, 0
+        elif now - window >= _WINDOW_S:
+            rates.append(got / (now - window))
+            window, got = now, 0
+        if now - begin >= seconds or not by_handle:
+            break
+    for sock in socks:
+        sock.setblocking(True)
+    return rates
+
+
+def send_until_closed(sock: socket.socket, seconds: float) -> None:
+    """Send as fast as the peer takes it, until it closes or `seconds` are over."""
+    data = memoryview(bytes(_PIECE))
+    deadline = time.perf_counter() + seconds
+    sock.settimeout(seconds)
+    try:
+        while time.perf_counter() < deadline:
+            sock.sendall(data)
+    except OSError:
+        return
+
+
+class Listener:
+    """Waits for the peer on exactly the given addresses, serves its wishes, and ends."""
+
+    def __init__(self, addresses: Sequence[str], token: bytes, seconds: float) -> None:
+        self._token = token
+        self._deadline = time.monotonic() + seconds
+        self._socks = [_bound(address) for address in addresses]
+        self._groups: Dict[int, List[socket.socket]] = {}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+
+    def ports(self) -> List[Tuple[str, int]]:
+        """Where it listens."""
+        return [sock.getsockname()[:2] for sock in self._socks]
+
+    def serve(self) -> None:
+        """Accept until the peer says that it is done, or the deadline."""
+        while not self._over.is_set() and time.monotonic() < self._deadline:
+            ready, _, _ = select.select(self._socks, [], [], 0.2)
+            for sock in ready:
+                peer, _ = sock.accept()
+                threading.Thread(target=self._serve_one, args=(peer,), daemon=True).start()
+        for sock in self._socks:
+            sock.close()
+
+    def _serve_one(self, peer: socket.socket) -> None:
+        try:
+            with peer:
+                peer.settimeout(_HELLO_S)
+                if not hmac.compare_digest(_exactly(peer, _TOKEN_BYTES), self._token):
+                    return
+                peer.sendall(b"+")
+                peer.settimeout(max(1.0, self._deadline - time.monotonic()))
+                self._obey(peer)
+        except (OSError, LinkError):
+            return
+
+    def _obey(self, peer: socket.socket) -> None:
+        """S: send to it; R: receive from it and tell the windows; E: echo; Q: end."""
+        wish, streams, group, seconds = struct.unpack("!cBHd", _exactly(peer, 12))
+        seconds = min(seconds, 20.0)
+        if wish == b"S":
+            send_until_closed(peer, seconds + 2)
+        elif wish == b"R":
+            self._receive(peer, streams, group, seconds)
+        elif wish == b"E":
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while True:
+                peer.sendall(_exactly(peer, 64))
+        elif wish == b"Z":
+            self._zmq(peer, bool(streams), seconds)
+        elif wish == b"Q":
+            self._over.set()
+
+    def _receive(self, peer: socket.socket, streams: int, group: int, seconds: float) -> None:
+        """The last stream of a group to come reads them all and answers on the first."""
+        with self._lock:
+            members = self._groups.setdefault(group, [])
+            members.append(peer)
+            full = len(members) == streams
+        if not full:
+            # The thread that reads this socket closes it; this one only keeps it open till then.
+            self._over.wait(seconds + 3)
+            return
+        rates = receive_rate(members, seconds)
+        answer = json.dumps(rates).encode()
+        for member in members:
+            member.sendall(struct.pack("!I", len(answer)) + answer)
+            member.shutdown(socket.SHUT_RDWR)
+
+    def _zmq(self, peer: socket.socket, encrypted: bool, seconds: float) -> None:
+        from homesplit_probes import link_zmq
+
+        link_zmq.serve(peer, encrypted, seconds)
+
+
+def _bound(address: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    info = socket.getaddrinfo(address, 0, family, socket.SOCK_STREAM)
+    sock.bind(info[0][4])
+    sock.listen(16)
+    return sock
+
+
+def connect(address: str, port: int, token: bytes) -> socket.socket:
+    """A connection to the listener that has shown itself to be ours; raises LinkError."""
+    try:
+        sock = socket.create_connection((address, port), _CONNECT_S)
+        sock.settimeout(_HELLO_S)
+        sock.sendall(token)
+        if _exactly(sock, 1) != b"+":
+            raise LinkError("%s is not our listener" % address)
+    except OSError as error:
+        raise LinkError("%s:%d: %s" % (address, port, error.strerror or error)) from error
+    return sock
+
+
+def _wish(sock: socket.socket, wish: bytes, streams: int, group: int, seconds: float) -> None:
+    sock.settimeout(seconds + 10)
+    sock.sendall(struct.pack("!cBHd", wish, streams, group, seconds))
+
+
+def rate_here(address: str, port: int, token: bytes, streams: int, seconds: float) -> List[float]:
+    """Windows of what arrives here from the listener."""
+    socks = [connect(address, port, token) for _ in range(streams)]
+    for sock in socks:
+        _wish(sock, b"S", 1, 0, seconds)
+    rates = receive_rate(socks, seconds)
+    for sock in socks:
+        sock.close()
+    return rates
+
+
+def rate_there(
+    address: str, port: int, token: bytes, streams: int, seconds: float, group: int
+) -> List[float]:
+    """Windows of what arrives at the listener from here."""
+    socks = [connect(address, port, token) for _ in range(streams)]
+    for sock in socks:
+        _wish(sock, b"R", streams, group, seconds)
+    answer: List[bytes] = []
+    senders = [threading.Thread(target=_send_and_hear, args=(s, seconds, answer)) for s in socks]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    for sock in socks:
+        sock.close()
+    if not answer:
+        raise LinkError("the other box told no rate")
+    return [float(rate) for rate in json.loads(answer[0])]
+
+
+def _send_and_hear(sock: socket.socket, seconds: float, answer: List[bytes]) -> None:
+    """Send until the answer comes the other way."""
+    data, deadline = memoryview(bytes(_PIECE)), time.perf_counter() + seconds + 5
+    sock.setblocking(False)
+    try:
+        while time.perf_counter() < deadline:
+            readable, writable, _ = select.select([sock], [sock], [], 1.0)
+            if readable:
+                break
+            if writable:
+                sock.send(data)
+        sock.settimeout(3.0)
+        answer.append(_exactly(sock, struct.unpack("!I", _exactly(sock, 4))[0]))
+    except (OSError, LinkError, struct.error):
+        return
+
+
+def round_trips(address: str, port: int, token: bytes, count: int = _PINGS) -> List[float]:
+    """Seconds from sending 64 bytes to having them back, one at a time, at most 1.5 s of them."""
+    with connect(address, port, token) as sock:
+        _wish(sock, b"E", 1, 0, 10.0)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        took: List[float] = []
+        data, deadline = bytes(64), time.perf_counter() + 1.5
+        while len(took) < count + 10 and time.perf_counter() < deadline:
+            begin = time.perf_counter()
+            sock.sendall(data)
+            _exactly(sock, 64)
+            took.append(time.perf_counter() - begin)
+    return took[10:] or took
+
+
+def percentile(samples: Sequence[float], share: float) -> Optional[float]:
+    """The sample below which `share` of them lie (nearest rank), None of none."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+
+
+def quick_rate(address: str, port: int, token: bytes) -> Optional[float]:
+    """A first look at one way: what arrives here in under a second."""
+    rates = rate_here(address, port, token, 1, _WARM_S + 2 * _WINDOW_S)
+    return max(rates) if rates else None
+
+
+def drive(peers: Sequence[Tuple[str, int]], token: bytes, say: Say) -> Dict[str, Any]:
+    """Try each way to the listener, take the fastest, measure it in full; a JSON-like answer."""
+    ways: List[Dict[str, Any]] = [{"peer": host, "port": port} for host, port in peers]
+    tries = [threading.Thread(target=_try_way, args=(way, token)) for way in ways]
+    for one in tries:
+        one.start()
+    for one in tries:
+        one.join()
+    open_ways = [way for way in ways if way["why"] is None]
+    if len(open_ways) > 1:
+        say("trying %d ways to the other box" % len(open_ways))
+        for way in open_ways:
+            way["rate"] = quick_rate(way["peer"], way["port"], token)
+    if not open_ways:
+        return {"ways": ways, "why": "no address of the other box answers"}
+    best = max(open_ways, key=lambda way: way["rate"] or 0.0)
+    answer = measure(best["peer"], best["port"], token, say)
+    answer.update({"ways": ways, "local": best["local"], "peer": best["peer"]})
+    with connect(best["peer"], best["port"], token) as sock:
+        _wish(sock, b"Q", 1, 0, 1.0)
+    return answer
+
+
+def _try_way(way: Dict[str, Any], token: bytes) -> None:
+    way.update({"local": None, "rate": None, "why": None})
+    try:
+        with connect(way["peer"], way["port"], token) as sock:
+            way["local"] = sock.getsockname()[0]
+    except LinkError as error:
+        way["why"] = str(error)
+
+
+def measure(address: str, port: int, token: bytes, say: Say) -> Dict[str, Any]:
+    """Rates to and from the listener by one and by four streams, round trips, ZeroMQ."""
+    say("timing small messages")
+    trips = round_trips(address, port, token)
+    answer: Dict[str, Any] = {"round_trip": _latency(trips, "64-byte TCP echo")}
+    before = interface_counters()
+    group = 1
+    for streams, seconds in ((1, 2.2), (4, 1.7)):
+        name = "one stream" if streams == 1 else "%d streams" % streams
+        method = "TCP, %s, timed by the receiver" % name
+        say("sending to the other box by " + name)
+        out = rate_there(address, port, token, streams, seconds, group)
+        say("receiving from the other box by " + name)
+        back = rate_here(address, port, token, streams, seconds)
+        answer["out_%d" % streams] = figure(out, "B/s", method)
+        answer["in_%d" % streams] = figure(back, "B/s", method)
+        group += 1
+    answer["interface"] = busiest(before, interface_counters())
+    answer.update(_zmq_figures(address, port, token, say))
+    return answer
+
+
+def _latency(trips: Sequence[float], method: str) -> Dict[str, Figure]:
+    median, late = percentile(trips, 0.5), percentile(trips, 0.99)
+    if median is None or late is None:
+        none = unknown("no message came back")
+        return {"p50": none, "p99": none}
+    count = len(trips)
+    return {
+        "p50": dict(figure([median], "s", "%s, median of %d" % (method, count)), samples=[]),
+        "p99": dict(figure([late], "s", "%s, p99 of %d" % (method, count)), samples=[]),
+    }
+
+
+def _zmq_figures(address: str, port: int, token: bytes, say: Say) -> Dict[str, Any]:
+    from homesplit_probes import link_zmq
+
+    return link_zmq.figures(lambda: connect(address, port, token), address, say)
+
+
+def interface_counters() -> Dict[str, int]:
+    """Bytes sent and received so far by each interface, where Linux tells them."""
+    found: Dict[str, int] = {}
+    try:
+        with open("/proc/net/dev") as file:
+            lines = file.read().splitlines()[2:]
+    except OSError:
+        return found
+    for line in lines:
+        name, _, rest = line.partition(":")
+        fields = rest.split()
+        if len(fields) >= 9:
+            found[name.strip()] = int(fields[0]) + int(fields[8])
+    return found
+
+
+def busiest(before: Dict[str, int], after: Dict[str, int]) -> Optional[str]:
+    """The interface that carried most bytes in between."""
+    grown = dict((name, after[name] - before.get(name, 0)) for name in after)
+    best = max(grown, key=lambda name: grown[name]) if grown else None
+    return best if best is not None and grown[best] > _PIECE else None
+
+
+def listen(addresses: Sequence[str], token: bytes, seconds: float) -> None:
+    """Listen until done; tells its ports as one JSON line first."""
+    before = interface_counters()
+    listener = Listener(addresses, token, seconds)
+    print(json.dumps({"listening": listener.ports()}), flush=True)
+    listener.serve()
+    print(json.dumps({"interface": busiest(before, interface_counters())}), flush=True)
+    sys.stdout.flush()

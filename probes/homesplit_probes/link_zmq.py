@@ -1,0 +1,160 @@
+"""The same way measured through ZeroMQ, the hand-off's own kind of socket, plain and CURVE."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from typing import Any, Callable, Dict, List
+
+from homesplit_probes.report import Figure, figure, unknown
+
+_MESSAGE = 4 << 20
+_HIGH_WATER = 4
+_SECONDS = 1.5
+_WARM_S = 0.3
+_NO_ZMQ = "pyzmq is not on this box yet; deployment brings it, then probe again"
+
+Connect = Callable[[], socket.socket]
+Say = Callable[[str], None]
+
+
+def _zmq() -> Any:
+    try:
+        import zmq
+    except (ImportError, OSError):
+        return None
+    return zmq
+
+
+def serve(peer: socket.socket, encrypted: bool, seconds: float) -> None:
+    """The listener's side: bind on the address the peer came to, then receive, then send."""
+    zmq = _zmq()
+    if zmq is None or (encrypted and not zmq.has("curve")):
+        _tell(peer, {"why": _NO_ZMQ})
+        return
+    address = peer.getsockname()[0]
+    context = zmq.Context()
+    sock = context.socket(zmq.PAIR)
+    try:
+        _limits(zmq, sock)
+        public = b""
+        if encrypted:
+            public, secret = zmq.curve_keypair()
+            sock.curve_server, sock.curve_secretkey, sock.curve_publickey = True, secret, public
+        port = sock.bind_to_random_port("tcp://" + _zmq_address(address))
+        _tell(peer, {"port": port, "key": public.decode()})
+        rates = _receive(zmq, sock, seconds)
+        _tell(peer, {"rates": rates})
+        _send(zmq, sock, seconds + 1)
+    finally:
+        sock.close(0)
+        context.term()
+
+
+def figures(connect: Connect, address: str, say: Say) -> Dict[str, Figure]:
+    """`zmq_out`, `zmq_in`, `curve_out`, `curve_in` as figures or why there are none."""
+    found: Dict[str, Figure] = {}
+    for name, encrypted in (("zmq", False), ("curve", True)):
+        try:
+            say("moving bytes by ZeroMQ" + (" with CURVE" if encrypted else ""))
+            found[name + "_out"], found[name + "_in"] = _both_ways(connect, address, encrypted)
+        except (OSError, ValueError) as error:
+            found[name + "_out"] = found[name + "_in"] = unknown("ZeroMQ failed: %s" % error)
+    return found
+
+
+def _both_ways(connect: Connect, address: str, encrypted: bool) -> "tuple[Figure, Figure]":
+    zmq = _zmq()
+    if zmq is None or (encrypted and not zmq.has("curve")):
+        return unknown(_NO_ZMQ), unknown(_NO_ZMQ)
+    kind = "CURVE" if encrypted else "plain"
+    method = "ZeroMQ %s, 4 MiB messages, timed by the receiver" % kind
+    with connect() as peer:
+        peer.settimeout(_SECONDS + 10)
+        peer.sendall(struct.pack("!cBHd", b"Z", int(encrypted), 0, _SECONDS))
+        told = _hear(peer)
+        if "why" in told:
+            why = "on the other box: %s" % told["why"]
+            return unknown(why), unknown(why)
+        context = zmq.Context()
+        sock = context.socket(zmq.PAIR)
+        try:
+            _limits(zmq, sock)
+            if encrypted:
+                sock.curve_publickey, sock.curve_secretkey = zmq.curve_keypair()
+                sock.curve_serverkey = told["key"].encode()
+            sock.connect("tcp://%s:%d" % (_zmq_address(address), told["port"]))
+            _send(zmq, sock, _SECONDS)
+            out = _hear(peer)["rates"]
+            back = _receive(zmq, sock, _SECONDS)
+        finally:
+            sock.close(0)
+            context.term()
+    return figure(out, "B/s", method), figure(back, "B/s", method)
+
+
+def _limits(zmq: Any, sock: Any) -> None:
+    sock.setsockopt(zmq.LINGER, 0)
+    sock.setsockopt(zmq.SNDHWM, _HIGH_WATER)
+    sock.setsockopt(zmq.RCVHWM, _HIGH_WATER)
+    sock.setsockopt(zmq.MAXMSGSIZE, 2 * _MESSAGE)
+    sock.setsockopt(zmq.IPV6, 1)
+
+
+def _zmq_address(address: str) -> str:
+    return "[%s]" % address if ":" in address else address
+
+
+def _send(zmq: Any, sock: Any, seconds: float) -> None:
+    data, deadline = bytes(_MESSAGE), time.perf_counter() + seconds
+    poller = zmq.Poller()
+    poller.register(sock, zmq.POLLOUT)
+    while time.perf_counter() < deadline:
+        if poller.poll(100):
+            sock.send(data, copy=False)
+
+
+def _receive(zmq: Any, sock: Any, seconds: float) -> List[float]:
+    """Whole-message rates, each over at least a quarter of a second."""
+    poller = zmq.Poller()
+    poller.register(sock, zmq.POLLIN)
+    begin = time.perf_counter()
+    window, got, rates = 0.0, 0, []
+    while time.perf_counter() - begin < seconds:
+        if not poller.poll(100):
+            continue
+        count = len(sock.recv(copy=False).buffer)
+        now = time.perf_counter()
+        if not window:
+            if now - begin >= _WARM_S:
+                window = now
+            continue
+        got += count
+        if now - window >= 0.25:
+            rates.append(got / (now - window))
+            window, got = now, 0
+    return rates
+
+
+def _tell(peer: socket.socket, value: Dict[str, Any]) -> None:
+    raw = json.dumps(value).encode()
+    peer.sendall(struct.pack("!I", len(raw)) + raw)
+
+
+def _hear(peer: socket.socket) -> Dict[str, Any]:
+    size = struct.unpack("!I", _exactly(peer, 4))[0]
+    if size > 1 << 16:
+        raise ValueError("the other box's answer is too long")
+    return json.loads(_exactly(peer, size))
+
+
+def _exactly(peer: socket.socket, count: int) -> bytes:
+    got = b""
+    while len(got) < count:
+        piece = peer.recv(count - len(got))
+        if not piece:
+            raise OSError("the other box ended the connection")
+        got += piece
+    return got

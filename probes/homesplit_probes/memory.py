@@ -1,0 +1,151 @@
+"""Memory rates beyond all caches, on the device that would run the model."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import threading
+import time
+from typing import Any, Callable, Dict, List
+
+from homesplit_probes.compute import device_name
+from homesplit_probes.methods import torch_module, usable_cores
+from homesplit_probes.report import Figure, figure, unknown
+
+_MIB = 1 << 20
+_SMALLEST_BYTES = 64 * _MIB
+_DEVICE_BYTES = 1024 * _MIB
+_REPEATS = 15
+
+Say = Callable[[str], None]
+
+
+def measure_memory(seconds: float, available_bytes: int, say: Say) -> Dict[str, Figure]:
+    """`read` and `copy` in bytes per second; a copy counts what is read plus what is written."""
+    device = device_name()
+    if device != "cpu":
+        say("reading and copying %s memory" % device)
+        return _device_rates(torch_module(), "cuda" if device == "rocm" else device, seconds)
+    size = buffer_bytes(last_level_cache_bytes(), available_bytes)
+    if size is None:
+        why = "too little free memory for a buffer beyond the caches"
+        return {"read": unknown(why), "copy": unknown(why)}
+    say("reading and copying %d MiB of memory" % (size // _MIB))
+    threads = usable_cores()
+    source, target = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
+    # Touched first, so that no page is still the shared zero page.
+    ctypes.memset(source, 1, size)
+    ctypes.memset(target, 1, size)
+    return {
+        "read": _rate(_reader(source, size, threads), size, threads, seconds / 2, "memchr", size),
+        "copy": _rate(
+            _copier(source, target, size, threads), 2 * size, threads, seconds / 2, "memmove", size
+        ),
+    }
+
+
+def buffer_bytes(cache_bytes: int, available_bytes: int) -> "int | None":
+    """At least four times the last-level cache, at most an eighth of what is free."""
+    wanted = max(_SMALLEST_BYTES, 4 * cache_bytes)
+    return wanted if wanted * 4 <= available_bytes else None
+
+
+def last_level_cache_bytes() -> int:
+    """Size of the largest cache as Linux tells it; 32 MiB where it doesn't."""
+    largest = 0
+    for path in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*/size"):
+        try:
+            with open(path) as file:
+                largest = max(largest, cache_size(file.read()))
+        except (OSError, ValueError):
+            continue
+    return largest or 32 * _MIB
+
+
+def cache_size(text: str) -> int:
+    """Bytes of the kernel's `32K` or `16384K`; raises ValueError."""
+    text = text.strip()
+    factor = {"K": 1024, "M": _MIB, "G": 1024 * _MIB}.get(text[-1:], 1)
+    return int(text.rstrip("KMG")) * factor
+
+
+def _together(work: Callable[[int], None], threads: int) -> None:
+    """The same work on each slice at once; ctypes lets go of the interpreter lock."""
+    if threads == 1:
+        work(0)
+        return
+    others = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+    for thread in others:
+        thread.start()
+    for thread in others:
+        thread.join()
+
+
+def _reader(source: Any, size: int, threads: int) -> Callable[[], None]:
+    memchr = ctypes.CDLL(None).memchr
+    memchr.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+    memchr.restype = ctypes.c_void_p
+    slice_bytes, start = size // threads, ctypes.addressof(source)
+
+    def work(i: int) -> None:
+        memchr(start + i * slice_bytes, 0, slice_bytes)
+
+    return lambda: _together(work, threads)
+
+
+def _copier(source: Any, target: Any, size: int, threads: int) -> Callable[[], None]:
+    slice_bytes = size // threads
+    begin, end = ctypes.addressof(source), ctypes.addressof(target)
+
+    memmove = ctypes.CDLL(None).memmove
+    memmove.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+    def work(i: int) -> None:
+        memmove(end + i * slice_bytes, begin + i * slice_bytes, slice_bytes)
+
+    return lambda: _together(work, threads)
+
+
+def _rate(
+    once: Callable[[], None], moved: int, threads: int, seconds: float, name: str, size: int
+) -> Figure:
+    once()
+    rates: List[float] = []
+    deadline = time.perf_counter() + seconds
+    while len(rates) < _REPEATS and (len(rates) < 3 or time.perf_counter() < deadline):
+        begin = time.perf_counter()
+        once()
+        rates.append(moved / (time.perf_counter() - begin))
+    method = "%s over %d MiB, %d threads" % (name, size // _MIB, threads)
+    return figure(rates, "B/s", method)
+
+
+def _device_rates(torch: Any, place: str, seconds: float) -> Dict[str, Figure]:
+    count = _DEVICE_BYTES // 4
+    try:
+        source = torch.ones(count, dtype=torch.float32, device=place)
+        target = torch.empty_like(source)
+    except RuntimeError:
+        why = "less than 2 GiB of device memory is free"
+        return {"read": unknown(why), "copy": unknown(why)}
+    wait = torch.cuda.synchronize if place == "cuda" else torch.mps.synchronize
+
+    def read() -> None:
+        source.sum()
+        wait()
+
+    def copy() -> None:
+        target.copy_(source)
+        wait()
+
+    rates = {
+        "read": _device_rate(read, _DEVICE_BYTES, seconds / 2, "torch sum"),
+        "copy": _device_rate(copy, 2 * _DEVICE_BYTES, seconds / 2, "torch copy_"),
+    }
+    return rates
+
+
+def _device_rate(once: Callable[[], None], moved: int, seconds: float, name: str) -> Figure:
+    raw = _rate(once, moved, 1, seconds, name, _DEVICE_BYTES)
+    raw["method"] = "%s over 1024 MiB on the device" % name
+    return raw
