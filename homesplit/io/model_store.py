@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from homesplit.core.manifest import FileEntry, Manifest
 from homesplit.errors import ModelError
+from homesplit.io.atomic import write_atomically
 
 MANIFEST_NAME = "homesplit-manifest.json"
 _BLOCK_BYTES = 4 << 20
@@ -151,18 +152,6 @@ def need_space(folder: Path, wanted_bytes: int) -> None:
             where=str(folder),
             do_next="Make room, or set HOMESPLIT_HOME to a folder on another disk.",
         )
-
-
-def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a whole file or leave what was there."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def _entry(folder: Path, path: Path, sha256: str) -> FileEntry:

@@ -1,0 +1,45 @@
+"""A deployment and its plan as lines of text."""
+
+from __future__ import annotations
+
+from homesplit.core.deployment import Deployment, DeployPlan
+from homesplit.view.numbers import size as size_text
+
+
+def plan_lines(plan: DeployPlan) -> list[str]:
+    """What `up` would change, box by box."""
+    lines: list[str] = []
+    for box in plan.boxes:
+        lines.append(f"{box}:")
+        for change in plan.changes:
+            if change.box == box:
+                mark = "+" if change.needed else "="
+                size = f", {size_text(change.bytes)}" if change.bytes is not None else ""
+                why = f" ({change.why})" if change.why else ""
+                lines.append(f"  {mark} {change.kind}: {change.what}{size}{why}")
+    needed = [change for change in plan.changes if change.needed]
+    total = sum(change.bytes or 0 for change in needed)
+    lines += [f"note: {warning}" for warning in plan.warnings]
+    if needed:
+        lines.append(f"{len(needed)} changes, about {size_text(total)} on the boxes' disks.")
+    else:
+        lines.append("Nothing to change.")
+    return lines
+
+
+def deployment_lines(deployment: Deployment) -> list[str]:
+    """How a deployment stands."""
+    setting = deployment.setting
+    lines = [f"{deployment.model} in mode {setting.mode}, {setting.prefill} prefill"]
+    for box in deployment.boxes:
+        pid = f" (pid {box.pid})" if box.pid else ""
+        lines.append(f"  {box.box} worker at {box.address}: {box.state}{pid}{_why(box.why)}")
+    lines.append(
+        f"  {deployment.router_box} router at 127.0.0.1:{deployment.router_port} there: "
+        f"{deployment.router_state}{_why(deployment.router_why)}"
+    )
+    return lines
+
+
+def _why(reason: str | None) -> str:
+    return f", {reason}" if reason else ""

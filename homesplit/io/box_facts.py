@@ -1,0 +1,181 @@
+"""What deployment must know of a box before it changes anything: one `sh` script, one parser."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from homesplit.errors import DeployError
+from homesplit.io.box import Box
+
+ROOT = ".local/share/homesplit/box"
+"""Everything on a box lies here, under the home of its user."""
+
+_DEADLINE_S = 30.0
+
+SCRIPT = r"""
+export LC_ALL=C
+say() { printf '%s=%s\n' "$1" "$2"; }
+root="$HOME/.local/share/homesplit/box"
+say home "$HOME"
+say user "$(id -un)"
+say system "$(uname -s)"
+say machine "$(uname -m)"
+if ldd --version 2>&1 | grep -qi musl; then say libc musl
+else say libc "$(getconf GNU_LIBC_VERSION 2>/dev/null)"; fi
+for p in python3.13 python3.12 python3.11 python3.14 python3; do
+  path=$(command -v "$p" 2>/dev/null) || continue
+  version=$("$path" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
+  [ -n "$version" ] || continue
+  say python "$version $path"
+done
+at="$HOME"; say free_kb "$(df -Pk "$at" 2>/dev/null | awk 'NR==2 {print $4}')"
+if [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; then say gpu nvidia; fi
+if [ -r /var/lib/systemd/linger/"$(id -un)" ] && systemctl --user show-environment >/dev/null 2>&1
+then say unit yes; fi
+say ssh "$SSH_CONNECTION"
+for kind in env engine models; do
+  for marker in "$root/$kind"/*/.complete; do
+    [ -f "$marker" ] || continue
+    folder=${marker%/.complete}
+    [ -z "$(find "$folder" -type f -newer "$marker" ! -name '*.pyc' 2>/dev/null | head -n 1)" ] \
+      && say "$kind" "${folder##*/}"
+  done
+done
+for file in "$root"/bin/uv-*; do [ -x "$file" ] && say uv "${file##*/uv-}"; done
+[ -f "$root/run/owner.json" ] && say owner "$(tr -d '\n' <"$root/run/owner.json")"
+[ -d "$root" ] && say present yes
+if [ -r /proc/net/tcp ]; then
+  awk '$4 == "0A" {split($2, a, ":"); print "listen_hex=" a[2]}' \
+    /proc/net/tcp /proc/net/tcp6 2>/dev/null
+else
+  netstat -an 2>/dev/null | awk '/LISTEN/ {n = split($4, a, "."); print "listen=" a[n]}'
+fi
+"""
+
+INTERNET_SCRIPT = r"""
+if command -v curl >/dev/null 2>&1; then
+  curl -sS -m 4 -o /dev/null https://pypi.org/simple/uv/ 2>/dev/null && echo yes
+elif command -v wget >/dev/null 2>&1; then
+  wget -q -T 4 -t 1 -O /dev/null https://pypi.org/simple/uv/ 2>/dev/null && echo yes
+fi
+exit 0
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Python:
+    """An interpreter found on the box."""
+
+    version: tuple[int, int, int]
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxFacts:
+    """One box as deployment finds it."""
+
+    home: str
+    user: str
+    system: str
+    machine: str
+    libc: str = ""
+    pythons: tuple[Python, ...] = ()
+    free_bytes: int | None = None
+    gpu: str | None = None
+    unit: bool = False
+    """Whether a systemd user unit outlives the login here."""
+    desk_address: str | None = None
+    """This machine's address as the box sees it."""
+    own_address: str | None = None
+    """The box's address that the SSH connection came in by."""
+    envs: frozenset[str] = frozenset()
+    engines: frozenset[str] = frozenset()
+    models: frozenset[str] = frozenset()
+    uvs: frozenset[str] = frozenset()
+    owner: str | None = None
+    """The owner file's JSON."""
+    present: bool = False
+    listening: frozenset[int] = field(default_factory=frozenset[int])
+
+    @property
+    def root(self) -> str:
+        """The one folder, absolute."""
+        return f"{self.home}/{ROOT}"
+
+    @property
+    def device(self) -> str:
+        """Where the engine runs: `cuda`, `mps` or `cpu`."""
+        if self.gpu == "nvidia":
+            return "cuda"
+        return "mps" if (self.system, self.machine) == ("Darwin", "arm64") else "cpu"
+
+
+async def read_facts(box: Box) -> BoxFacts:
+    """Ask a box; raises UnreachableError, or DeployError when its answer makes no sense."""
+    output = await box.run(SCRIPT, timeout_s=_DEADLINE_S)
+    return parse(output.stdout, box.name)
+
+
+async def reaches_internet(box: Box) -> bool:
+    """Whether the box reaches the package index."""
+    output = await box.run(INTERNET_SCRIPT, timeout_s=_DEADLINE_S)
+    return output.stdout.strip() == "yes"
+
+
+def parse(text: str, box: str) -> BoxFacts:
+    """The facts in the script's output."""
+    many: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        if equals:
+            many.setdefault(key, []).append(value.strip())
+    one = {key: values[-1] for key, values in many.items()}
+    missing = [key for key in ("home", "user", "system", "machine") if not one.get(key)]
+    if missing:
+        raise DeployError(
+            f"it does not say its {missing[0]}.",
+            where=box,
+            do_next="See whether `sh`, `id` and `uname` work for that user.",
+        )
+    client, _, server = _connection(one.get("ssh", ""))
+    hexes = {int(text, 16) for text in many.get("listen_hex", []) if _is_hex(text)}
+    plain = {int(text) for text in many.get("listen", []) if text.isdigit()}
+    free = one.get("free_kb", "")
+    return BoxFacts(
+        home=one["home"],
+        user=one["user"],
+        system=one["system"],
+        machine=one["machine"],
+        libc=one.get("libc", ""),
+        pythons=tuple(p for p in map(_python, many.get("python", [])) if p),
+        free_bytes=int(free) * 1024 if free.isdigit() else None,
+        gpu=one.get("gpu"),
+        unit=one.get("unit") == "yes",
+        desk_address=client,
+        own_address=server,
+        envs=frozenset(many.get("env", [])),
+        engines=frozenset(many.get("engine", [])),
+        models=frozenset(many.get("models", [])),
+        uvs=frozenset(many.get("uv", [])),
+        owner=one.get("owner") or None,
+        present=one.get("present") == "yes",
+        listening=frozenset(hexes | plain),
+    )
+
+
+def _connection(text: str) -> tuple[str | None, str | None, str | None]:
+    """Client address, client port and own address of `SSH_CONNECTION`."""
+    parts = text.split()
+    return (parts[0], parts[1], parts[2]) if len(parts) == 4 else (None, None, None)
+
+
+def _python(text: str) -> Python | None:
+    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+) (/.+)", text)
+    if match is None:
+        return None
+    return Python(version=(int(match[1]), int(match[2]), int(match[3])), path=match[4])
+
+
+def _is_hex(text: str) -> bool:
+    return re.fullmatch(r"[0-9A-Fa-f]{1,4}", text) is not None

@@ -1,0 +1,139 @@
+"""The engine's Python environment on a box, made by uv; a half-made one is never used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from homesplit.errors import DeployError
+from homesplit.io.box import Box
+from homesplit.io.model_store import hash_file
+from homesplit.io.remote_root import must
+from homesplit.io.wheelhouse import Wheelhouse
+
+_INSTALL_DEADLINE_S = 3600.0
+_IDLE_S = 900.0
+
+_SETUP = r"""
+set -eu; umask 077
+dir="$ROOT/env/$KEY"; cache="$ROOT/uv-cache"
+export UV_CACHE_DIR="$cache" UV_PYTHON_INSTALL_DIR="$ROOT/python" UV_PYTHON_INSTALL_BIN=0
+export UV_NO_PROGRESS=1 UV_HTTP_TIMEOUT=60 XDG_CACHE_HOME="$ROOT/cache" PYTHONNOUSERSITE=1
+rm -rf "$dir"; mkdir -p "$ROOT/env"
+cat >"$ROOT/env/$KEY.txt"
+"""
+
+_CHECK = r"""
+"$dir/bin/python" -I -c '
+import aiohttp, msgspec, psutil, safetensors, sys, tokenizers, torch, transformers, zmq
+print("torch", torch.__version__, "transformers", transformers.__version__, "Python",
+      sys.version.split()[0])'
+rm -rf "$cache" "$ROOT/wheelhouse" "$ROOT/env/$KEY.txt"
+"""
+
+_MARK = r"""
+sleep 0.1; printf '%s\n' "$KEY" >"$dir/.complete"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvOrder:
+    """What environment to make: its key, its packages, with which interpreter, from where.
+
+    `python` is a path on the box, or None to let uv bring one. `wheelhouse` None takes the
+    packages from the internet.
+    """
+
+    key: str
+    requirements: str
+    python: str | None
+    wheelhouse: Wheelhouse | None
+
+
+async def ensure_uv(box: Box, root: str, uv: Path, present: frozenset[str]) -> str:
+    """The path of the pushed uv on the box; it is pushed unless it is there."""
+    sha256 = await asyncio.to_thread(hash_file, uv)
+    remote = f"{root}/bin/uv-{sha256[:16]}"
+    if sha256[:16] not in present:
+        await box.put(uv, remote, mode=0o700, resume_key=sha256[:16])
+    output = await box.run(f"{quote(remote)} --version", timeout_s=30.0)
+    must(output, box, "run uv")
+    return remote
+
+
+async def push_wheels(
+    box: Box, root: str, house: Wheelhouse, seen: Callable[[int, int], None]
+) -> None:
+    """Copy all wheels; those that are there with the right size stay."""
+    folder = f"{root}/wheelhouse"
+    there = await _sizes(box, folder)
+    done = 0
+    for entry in house.manifest.files:
+        base = done
+        if there.get(entry.path) != entry.bytes:
+
+            def tell(count: int, _total: int, base: int = base) -> None:
+                seen(base + count, house.manifest.bytes)
+
+            await box.put(
+                house.folder / entry.path,
+                f"{folder}/{entry.path}",
+                progress=tell,
+                resume_key=entry.sha256[:16],
+            )
+        done += entry.bytes
+        seen(done, house.manifest.bytes)
+
+
+async def make_env(
+    box: Box, root: str, uv: str, order: EnvOrder, tell: Callable[[str], None]
+) -> str:
+    """Make the environment and mark it whole; returns what was installed, in words."""
+    install = f'{quote(uv)} pip install --python "$dir/bin/python" -r "$ROOT/env/$KEY.txt"'
+    if order.wheelhouse:
+        install += ' --offline --no-index --find-links "$ROOT/wheelhouse"'
+    else:
+        install += " --torch-backend=auto"
+    python = quote(order.python) if order.python else "3.11 --python-preference only-managed"
+    script = (
+        f"ROOT={quote(root)}; KEY={quote(order.key)}\n{_SETUP}"
+        f'{quote(uv)} venv --quiet --python {python} "$dir"\n{install}\n{_CHECK}{_MARK}'
+    )
+    last: list[str] = []
+    said: list[str] = []
+
+    def error_line(line: str) -> None:
+        if line.strip():
+            said.append(line.strip())
+            del said[:-20]
+            if not line.startswith(" + "):
+                tell(line.strip())
+
+    output = await box.stream(
+        script,
+        on_line=last.append,
+        on_error_line=error_line,
+        input=order.requirements.encode(),
+        timeout_s=_INSTALL_DEADLINE_S,
+        idle_s=_IDLE_S,
+    )
+    if not output.ok:
+        reason = next((line for line in reversed(said) if line), f"exit status {output.code}")
+        raise DeployError(
+            f"the engine's packages can't be installed: {reason}",
+            where=box.name,
+            do_next="Repeat the command; the half-made environment is not used.",
+        )
+    return last[-1] if last else ""
+
+
+async def _sizes(box: Box, folder: str) -> dict[str, int]:
+    output = await box.run(
+        f'cd {quote(folder)} 2>/dev/null || exit 0; for f in *.whl; do [ -f "$f" ] && '
+        'printf "%s %s\\n" "$(wc -c <"$f")" "$f"; done; exit 0'
+    )
+    pairs = (line.split(maxsplit=1) for line in output.stdout.splitlines())
+    return {pair[1]: int(pair[0]) for pair in pairs if len(pair) == 2 and pair[0].isdigit()}

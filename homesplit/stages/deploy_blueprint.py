@@ -1,0 +1,460 @@
+"""Works out what a deployment consists of and which of it is still to be done; does nothing."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from homesplit_engine.config import RouterConfig, WorkerAddress, WorkerConfig
+from homesplit_engine.records import ModeSetting
+
+from homesplit.core.deployment import Change, DeployPlan
+from homesplit.core.link import LinkProfile
+from homesplit.errors import DeployError, UsageError
+from homesplit.io.deploy_store import Memory
+from homesplit.io.platforms import fitting_python
+from homesplit.io.remote_process import EnginePlace
+from homesplit.io.wheelhouse import Wheelhouse, wheelhouse_key
+from homesplit.stages.deploy_survey import SeenBox, Survey
+
+FIRST_PORT = 47610
+_PORT_TRIES = 50
+_PORT_STEP = 10
+_ENV_BYTES = {"cpu": 1_300_000_000, "cuda": 7_000_000_000}
+"""What the environment takes on disk, measured on Linux (CPU) and stated for CUDA."""
+_UV_BYTES = 40_000_000
+_SPARE_BYTES = 200_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """What `up` leaves to choose; None lets homesplit choose."""
+
+    threads: int | None = None
+    dtype: str | None = None
+    kv_blocks: int | None = None
+    port: int | None = None
+    """First of the ports used on each box."""
+    take_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxPart:
+    """One box's part of the deployment, and what of it is missing."""
+
+    seen: SeenBox
+    address: str
+    place: EnginePlace
+    model: str
+    worker: WorkerConfig
+    router: RouterConfig | None
+    needs_env: bool
+    needs_engine: bool
+    needs_model: bool
+    needs_worker: bool
+    needs_router: bool
+    python: str | None
+    """The box's own interpreter for the environment; None lets uv bring one."""
+
+    @property
+    def name(self) -> str:
+        """The box's name."""
+        return self.seen.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """The whole deployment as it will be."""
+
+    setting: ModeSetting
+    parts: tuple[BoxPart, ...]
+    router_box: str
+    router_port: int
+    loopback: bool
+    fresh_keys: bool
+    switch_only: bool
+    """Whether the running router is only to be told another mode."""
+    warnings: tuple[str, ...] = field(default=())
+
+
+def complete(setting: ModeSetting, boxes: Sequence[str]) -> ModeSetting:
+    """`setting` with the boxes it leaves open; raises UsageError when it can't be meant so."""
+    for role in (setting.prefill_box, setting.decode_box):
+        if role is not None and role not in boxes:
+            raise UsageError(f"{role} is none of the boxes.", do_next=f"Boxes: {', '.join(boxes)}.")
+    if setting.mode in ("split", "replica", "auto") and len(boxes) < 2:
+        raise UsageError(
+            f"Mode {setting.mode} takes two boxes.", do_next="Give two, or use --mode colocated."
+        )
+    if setting.mode == "colocated":
+        return msgspec.structs.replace(
+            setting, prefill_box=None, decode_box=setting.decode_box or boxes[0]
+        )
+    if setting.mode != "split":
+        return setting
+    prefill, decode = setting.prefill_box, setting.decode_box
+    if prefill is None:
+        prefill = next(box for box in boxes if box != decode)
+    if decode is None:
+        decode = next(box for box in boxes if box != prefill)
+    if prefill == decode:
+        raise UsageError("In mode split two different boxes read and write.")
+    return msgspec.structs.replace(setting, prefill_box=prefill, decode_box=decode)
+
+
+def make_blueprint(
+    found: Survey,
+    setting: ModeSetting,
+    options: UpOptions,
+    *,
+    memory: Memory | None,
+    keys: dict[str, str] | None,
+    link: LinkProfile | None,
+    desk: str,
+) -> Blueprint:
+    """Put the deployment together from what is there.
+
+    `keys` are the public keys of the remembered deployment, None when it must have fresh
+    ones. Raises DeployError or UsageError when it can't work.
+    """
+    names = [seen.name for seen in found.boxes]
+    ours = all(
+        seen.owner is not None
+        and memory is not None
+        and (seen.owner.desk, seen.owner.deployment) == (desk, memory.deployment.id)
+        for seen in found.boxes
+    )
+    kept = keys if ours else None
+    addresses = choose_addresses(found.boxes, link)
+    router_box = _router_box(names, setting, memory if kept else None)
+    ports = {
+        seen.name: _choose_ports(seen, options.port, memory if kept else None)
+        for seen in found.boxes
+    }
+    dtype = options.dtype or _dtype(found.boxes)
+    workers = tuple(
+        WorkerAddress(
+            box=name,
+            control_endpoint=f"tcp://{_host(addresses[name])}:{ports[name][0]}",
+            kv_endpoint=f"tcp://{_host(addresses[name])}:{ports[name][1]}",
+            public_key=(kept or {}).get(name, ""),
+        )
+        for name in names
+    )
+    loopback = len(names) > 1 and _same_machine(found.boxes)
+    parts = tuple(
+        _part(found, seen, addresses[seen.name], ports[seen.name], dtype, options, kept is None)
+        for seen in found.boxes
+    )
+    router_part = next(part for part in parts if part.name == router_box)
+    router = RouterConfig(
+        model_dir=router_part.worker.model_dir,
+        model_name=found.model.name,
+        keys_file=f"{router_part.place.run}/router.keys",
+        ready_file=f"{router_part.place.run}/router.ready",
+        workers=workers,
+        http_port=ports[router_box][2],
+        api_key_file=f"{router_part.place.run}/api.key",
+        setting=setting,
+        loopback=loopback,
+    )
+    there = router_part.seen.router
+    up_to_date = (
+        kept is not None
+        and router_part.seen.runs("router")
+        and there is not None
+        and msgspec.structs.replace(there, setting=setting) == router
+        and not router_part.needs_engine
+    )
+    parts = tuple(
+        _with_router(part, router, needed=not up_to_date) if part is router_part else part
+        for part in parts
+    )
+    return Blueprint(
+        setting=setting,
+        parts=parts,
+        router_box=router_box,
+        router_port=ports[router_box][2],
+        loopback=loopback,
+        fresh_keys=kept is None,
+        switch_only=up_to_date and there is not None and there.setting != setting,
+        warnings=_warnings(found.boxes, loopback),
+    )
+
+
+def choose_addresses(boxes: Sequence[SeenBox], link: LinkProfile | None) -> dict[str, str]:
+    """The address each worker listens on: the measured link's, else the one SSH came in by."""
+    if len(boxes) == 1:
+        return {boxes[0].name: "127.0.0.1"}
+    chosen: dict[str, str] = {}
+    for seen, other in ((boxes[0], boxes[1]), (boxes[1], boxes[0])):
+        linked = _linked(link, seen.name)
+        if linked:
+            chosen[seen.name] = linked
+        elif seen.box.local:
+            chosen[seen.name] = other.facts.desk_address or "127.0.0.1"
+        else:
+            chosen[seen.name] = seen.facts.own_address or seen.box.address
+    for name, address in chosen.items():
+        try:
+            ipaddress.ip_address(address.partition("%")[0])
+        except ValueError as error:
+            raise DeployError(
+                f"its address {address} is no IP address that a worker could listen on.",
+                where=name,
+                do_next="Measure the link first: homesplit probe A B",
+            ) from error
+    return chosen
+
+
+def needed_bytes(part: BoxPart, house: Wheelhouse | None, model_bytes: int) -> int:
+    """Room that this box must still have."""
+    total = _SPARE_BYTES if part.needs_env or part.needs_model else 0
+    if part.needs_env:
+        wheels = house.manifest.bytes if house else 0
+        total += _UV_BYTES + _ENV_BYTES[part.seen.target.accelerator] + wheels
+    return total + (model_bytes if part.needs_model else 0)
+
+
+def refuse(part: BoxPart, need: int) -> None:
+    """Raise DeployError when this box can't take its part."""
+    facts = part.seen.facts
+    if part.needs_env and part.python is None and not part.seen.internet:
+        versions = ", ".join(".".join(map(str, p.version)) for p in facts.pythons)
+        raise DeployError(
+            f"it has no Python 3.11 to 3.13 ({f'only {versions}' if versions else 'none at all'}) "
+            "and no internet to fetch one from.",
+            where=part.name,
+            do_next="Install Python 3.11 or newer there, or connect it to the internet once.",
+        )
+    if facts.free_bytes is not None and facts.free_bytes < need:
+        raise DeployError(
+            f"its disk has {facts.free_bytes / 1e9:.1f} GB free, and this takes "
+            f"{need / 1e9:.1f} GB.",
+            where=part.name,
+            do_next="Make room in that user's home, then repeat the command.",
+        )
+
+
+def as_plan(
+    blueprint: Blueprint, found: Survey, houses: dict[str, Wheelhouse | None]
+) -> DeployPlan:
+    """Every change on every box, in the order in which it will be made."""
+    changes: list[Change] = []
+    for part in blueprint.parts:
+        changes += _changes(part, blueprint, found, houses.get(part.name))
+    return DeployPlan(
+        boxes=tuple(part.name for part in blueprint.parts),
+        model=found.model.name,
+        setting=blueprint.setting,
+        changes=tuple(changes),
+        warnings=blueprint.warnings,
+    )
+
+
+def _part(
+    found: Survey,
+    seen: SeenBox,
+    address: str,
+    ports: tuple[int, int, int],
+    dtype: str,
+    options: UpOptions,
+    fresh_keys: bool,
+) -> BoxPart:
+    facts = seen.facts
+    env = wheelhouse_key(seen.target, found.bundle.requirements)
+    model = found.model.manifest.hash[:16]
+    place = EnginePlace(root=facts.root, env=env, engine=found.bundle.hash, unit=facts.unit)
+    worker = WorkerConfig(
+        box=seen.name,
+        model_dir=f"{facts.root}/models/{model}",
+        keys_file=f"{place.run}/worker.keys",
+        ready_file=f"{place.run}/worker.ready",
+        bind_host=address,
+        control_port=ports[0],
+        kv_port=ports[1],
+        device=facts.device,
+        dtype=dtype,
+        threads=options.threads,
+        kv_blocks=options.kv_blocks,
+    )
+    needs_env = env not in facts.envs
+    needs_engine = found.bundle.hash not in facts.engines
+    python = fitting_python(facts)
+    return BoxPart(
+        seen=seen,
+        address=address,
+        place=place,
+        model=model,
+        worker=worker,
+        router=None,
+        needs_env=needs_env,
+        needs_engine=needs_engine,
+        needs_model=model not in facts.models,
+        needs_worker=fresh_keys
+        or needs_env
+        or needs_engine
+        or seen.worker != worker
+        or not seen.runs("worker"),
+        needs_router=False,
+        python=python[1] if python else None,
+    )
+
+
+def _with_router(part: BoxPart, router: RouterConfig, *, needed: bool) -> BoxPart:
+    from dataclasses import replace
+
+    return replace(part, router=router, needs_router=needed)
+
+
+def _changes(
+    part: BoxPart, blueprint: Blueprint, found: Survey, house: Wheelhouse | None
+) -> list[Change]:
+    root, box = part.place.root, part.name
+    there = "there already"
+    bytes_env = _ENV_BYTES[part.seen.target.accelerator]
+    source = "over SSH" if house else "from the internet"
+    settings = part.needs_worker or part.needs_router
+    changes = [
+        _change(box, "folder", root, None, not part.seen.facts.present, there),
+        _change(box, "file", f"{root}/bin/uv", _UV_BYTES, part.needs_env, there),
+    ]
+    if part.needs_env and house:
+        what = f"{root}/wheelhouse ({len(house.manifest.files)} packages, deleted afterwards)"
+        changes.append(_change(box, "file", what, house.manifest.bytes, True, ""))
+    changes += [
+        _change(
+            box,
+            "environment",
+            f"{root}/env/{part.place.env} ({source})",
+            bytes_env,
+            part.needs_env,
+            there,
+        ),
+        _change(
+            box,
+            "file",
+            f"{root}/engine/{part.place.engine}",
+            len(found.bundle.data),
+            part.needs_engine,
+            there,
+        ),
+        _change(
+            box,
+            "model",
+            f"{root}/models/{part.model} ({found.model.name})",
+            found.model.manifest.bytes,
+            part.needs_model,
+            there,
+        ),
+        _change(box, "file", f"{root}/run (settings, keys, logs)", None, settings, "up to date"),
+    ]
+    runs = "runs already"
+    for role, needed in (("worker", part.needs_worker), ("router", part.needs_router)):
+        if role == "router" and part.router is None:
+            continue
+        if part.place.unit:
+            changes.append(
+                _change(box, "unit", f"homesplit-{role} (systemd, transient)", None, needed, runs)
+            )
+        changes.append(_change(box, "process", f"homesplit_engine {role}", None, needed, runs))
+    at = _host(part.address)
+    for port, use in ((part.worker.control_port, "control"), (part.worker.kv_port, "hand-off")):
+        changes.append(
+            _change(box, "port", f"{at}:{port} ({use})", None, part.needs_worker, "open already")
+        )
+    if part.router:
+        what = f"127.0.0.1:{blueprint.router_port} (API)"
+        changes.append(_change(box, "port", what, None, part.needs_router, "open already"))
+    return changes
+
+
+def _change(
+    box: str, kind: str, what: str, size: int | None, needed: bool, otherwise: str
+) -> Change:
+    return msgspec.convert(
+        {
+            "box": box,
+            "kind": kind,
+            "what": what,
+            "bytes": size,
+            "needed": needed,
+            "why": "" if needed else otherwise,
+        },
+        type=Change,
+    )
+
+
+def _router_box(names: Sequence[str], setting: ModeSetting, memory: Memory | None) -> str:
+    """Where the router is already, else the box that writes answers."""
+    if memory and memory.deployment.router_box in names:
+        return memory.deployment.router_box
+    return setting.decode_box or names[0]
+
+
+def _choose_ports(seen: SeenBox, first: int | None, memory: Memory | None) -> tuple[int, int, int]:
+    """Control, hand-off and API port: those in use by our own processes stay."""
+    old = memory.box(seen.name) if memory else None
+    if old and (first is None or old.control_port == first):
+        return old.control_port, old.kv_port, old.control_port + 2
+    own = _own_ports(seen)
+    busy = seen.facts.listening - own
+    start = first or FIRST_PORT
+    if not 1024 <= start <= 65000:
+        raise UsageError("--port must lie between 1024 and 65000.")
+    for tried in range(start, start + _PORT_TRIES * _PORT_STEP, _PORT_STEP):
+        taken = sorted(busy & {tried, tried + 1, tried + 2})
+        if not taken:
+            return tried, tried + 1, tried + 2
+        if first is not None:
+            raise DeployError(
+                f"port {taken[0]} is taken by another program.",
+                where=seen.name,
+                do_next="Choose another with --port, or leave --port out.",
+            )
+    raise DeployError(f"no free ports from {start} on.", where=seen.name)
+
+
+def _own_ports(seen: SeenBox) -> set[int]:
+    """Ports that our own processes hold there, which a restart frees."""
+    own: set[int] = set()
+    if seen.worker and seen.runs("worker"):
+        own |= {seen.worker.control_port, seen.worker.kv_port}
+    if seen.router and seen.runs("router"):
+        own.add(seen.router.http_port)
+    return own
+
+
+def _dtype(boxes: Sequence[SeenBox]) -> str:
+    """bfloat16 where every box has a GPU, else float32: both boxes must keep KV alike."""
+    return "bfloat16" if all(b.facts.device == "cuda" for b in boxes) else "float32"
+
+
+def _same_machine(boxes: Sequence[SeenBox]) -> bool:
+    keys = [seen.box.host_key for seen in boxes]
+    return keys[0] is not None and keys[0] == keys[1]
+
+
+def _warnings(boxes: Sequence[SeenBox], loopback: bool) -> tuple[str, ...]:
+    said: list[str] = []
+    if loopback:
+        said.append(
+            "Both names are one machine: this teaches the mechanism and measures no network."
+        )
+    for seen in boxes:
+        if seen.target.python[0:2] != (3, 11):
+            version = ".".join(map(str, seen.target.python))
+            said.append(f"{seen.name}: Python {version} is used; tests run on 3.11.")
+    return tuple(said)
+
+
+def _linked(link: LinkProfile | None, name: str) -> str | None:
+    if link is None or link.loopback:
+        return None
+    return {link.a: link.address_a, link.b: link.address_b}.get(name)
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,99 @@
+"""What the boxes of a deployment say of themselves now, in words that are true after a crash."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import aiohttp
+import msgspec
+from homesplit_engine.config import WorkerEndpoints
+from homesplit_engine.records import ModeSetting
+
+from homesplit.core.deployment import DeployedBox
+from homesplit.errors import UnreachableError
+from homesplit.io import remote_process
+from homesplit.io.deploy_store import BoxMemory, Memory
+from homesplit.io.remote_process import ProcessState
+from homesplit.io.ssh import Connections
+
+State = Literal["running", "stopped", "unreachable", "absent", "starting"]
+"""One word for a worker or the router."""
+
+
+async def box_state(connections: Connections, part: BoxMemory) -> DeployedBox:
+    """One box's worker; a box that can't be reached is `unreachable`, with the reason."""
+    try:
+        box = await connections.connect(part.name)
+        process = (await remote_process.states(box, part.root))["worker"]
+    except UnreachableError as error:
+        return DeployedBox(
+            box=part.name, address=part.address, state="unreachable", why=error.sentence()
+        )
+    return deployed_box(part, process)
+
+
+def deployed_box(part: BoxMemory, process: ProcessState) -> DeployedBox:
+    """A worker's process as a box of the deployment."""
+    state, why = in_words(process)
+    return DeployedBox(
+        box=part.name,
+        address=part.address,
+        state=state,
+        why=why,
+        pid=process.pid if state in ("running", "starting") else None,
+        fingerprint=_fingerprint(process.ready) if state == "running" else None,
+    )
+
+
+def in_words(process: ProcessState) -> tuple[State, str | None]:
+    """State and reason of a process."""
+    if process.state == "running":
+        return ("running", None) if process.ready else ("starting", "the model is being loaded")
+    if process.state == "rebooted":
+        return "stopped", "the box was restarted since"
+    if process.state == "crashed":
+        said = f": {process.said}" if process.said else ""
+        return "stopped", f"it ended by itself{said}"
+    return "absent", "it was never started"
+
+
+async def router_state(
+    connections: Connections, memory: Memory, name: str
+) -> tuple[State, str | None, ModeSetting | None]:
+    """The router's state, the reason, and the mode that it says is in force."""
+    part = memory.box(name)
+    if part is None:
+        return "absent", "its box was removed", None
+    try:
+        box = await connections.connect(name)
+        process = (await remote_process.states(box, part.root))["router"]
+        state, why = in_words(process)
+        if state != "running":
+            return state, why, None
+        way = await box.forward("127.0.0.1", memory.deployment.router_port)
+    except UnreachableError as error:
+        return "unreachable", error.sentence(), None
+    try:
+        return "running", None, await _setting(way.port, memory)
+    finally:
+        await way.close()
+
+
+async def _setting(port: int, memory: Memory) -> ModeSetting | None:
+    """The mode in force as the router tells it; None when it does not answer."""
+    from homesplit.io.deploy_client import read_setting
+
+    key_file = memory.deployment.api_key_file
+    try:
+        return await read_setting(f"http://127.0.0.1:{port}", key_file)
+    except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError):
+        return None
+
+
+def _fingerprint(ready: str | None) -> str | None:
+    if not ready:
+        return None
+    try:
+        return msgspec.json.decode(ready, type=WorkerEndpoints).fingerprint
+    except msgspec.MsgspecError:
+        return None
