@@ -34,6 +34,8 @@ def make_bundle() -> Bundle:
             name = f"homesplit_engine/{path.relative_to(package).as_posix()}"
             content = path.read_bytes()
             digest.update(f"{name}\0{len(content)}\0".encode() + content)
-            archive.writestr(zipfile.ZipInfo(name, _FIXED_DATE), content)
+            archive.writestr(
+                zipfile.ZipInfo(name, _FIXED_DATE), content, compress_type=zipfile.ZIP_DEFLATED
+            )
     requirements = (package / "requirements.txt").read_text()
     return Bundle(hash=digest.hexdigest()[:16], data=packed.getvalue(), requirements=requirements)

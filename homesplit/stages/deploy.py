@@ -21,6 +21,7 @@ from homesplit.core.events import (
 from homesplit.errors import DeployError, HomesplitError
 from homesplit.io import remote_process, remote_root, wheelhouse
 from homesplit.io.box_facts import read_facts
+from homesplit.io.bundle import make_bundle
 from homesplit.io.deploy_store import DeployStore, Memory
 from homesplit.io.locks import file_lock
 from homesplit.io.platforms import Target
@@ -41,6 +42,7 @@ from homesplit.stages.deploy_survey import Survey, survey, together
 from homesplit.stages.deploy_work import bring, new_memory, run_engine, undo
 from homesplit.stages.model import resolve_model
 from homesplit.stages.probed_link import saved_link
+from homesplit.stages.serve import set_mode
 
 STAGE = "deploy"
 _LOCK_WAIT_S = 2.0
@@ -169,8 +171,6 @@ async def remove(ctx: Context, box: str, *, take_over: bool = False) -> None:
 
 async def fetch_only(ctx: Context, target: Target) -> Wheelhouse:
     """Fetch the packages that a box of this kind needs, for when there is no internet later."""
-    from homesplit.io.bundle import make_bundle
-
     bundle = await asyncio.to_thread(make_bundle)
     house = await _fetch(ctx, target, bundle.requirements)
     await wheelhouse.uv_for(ctx.paths.cache, target)
@@ -192,8 +192,6 @@ async def forward(ctx: Context, deployment: Deployment) -> AsyncGenerator[Api, N
 
 async def switch(ctx: Context, setting: ModeSetting) -> ModeSwitch:
     """Tell the running router another mode; nothing is loaded or started anew."""
-    from homesplit.stages.serve import set_mode
-
     store = DeployStore(ctx.paths.deployments)
     memory = store.load()
     if memory is None:

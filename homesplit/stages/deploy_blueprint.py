@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from homesplit_engine.config import RouterConfig, WorkerAddress, WorkerConfig
@@ -74,8 +74,6 @@ class Blueprint:
     router_port: int
     loopback: bool
     fresh_keys: bool
-    switch_only: bool
-    """Whether the running router is only to be told another mode."""
     warnings: tuple[str, ...] = field(default=())
 
 
@@ -179,7 +177,6 @@ def make_blueprint(
         router_port=ports[router_box][2],
         loopback=loopback,
         fresh_keys=kept is None,
-        switch_only=up_to_date and there is not None and there.setting != setting,
         warnings=_warnings(found.boxes, loopback),
     )
 
@@ -304,8 +301,6 @@ def _part(
 
 
 def _with_router(part: BoxPart, router: RouterConfig, *, needed: bool) -> BoxPart:
-    from dataclasses import replace
-
     return replace(part, router=router, needs_router=needed)
 
 

@@ -12,6 +12,7 @@ from homesplit_engine.records import ModeSetting
 from homesplit.core.deployment import DeployedBox
 from homesplit.errors import UnreachableError
 from homesplit.io import remote_process
+from homesplit.io.deploy_client import read_setting
 from homesplit.io.deploy_store import BoxMemory, Memory
 from homesplit.io.remote_process import ProcessState
 from homesplit.io.ssh import Connections
@@ -81,8 +82,6 @@ async def router_state(
 
 async def _setting(port: int, memory: Memory) -> ModeSetting | None:
     """The mode in force as the router tells it; None when it does not answer."""
-    from homesplit.io.deploy_client import read_setting
-
     key_file = memory.deployment.api_key_file
     try:
         return await read_setting(f"http://127.0.0.1:{port}", key_file)

@@ -16,7 +16,7 @@ from homesplit.core.deployment import DeployedBox, Deployment
 from homesplit.core.events import Progress
 from homesplit.errors import DeployError
 from homesplit.io import remote_env, remote_files, remote_process, remote_root, wheelhouse
-from homesplit.io.deploy_client import wait_healthy
+from homesplit.io.deploy_client import read_setting, wait_healthy
 from homesplit.io.deploy_store import BoxMemory, DeployStore, Memory, desk_name
 from homesplit.io.remote_root import Owner
 from homesplit.io.wheelhouse import Wheelhouse
@@ -24,6 +24,7 @@ from homesplit.stages.context import Context
 from homesplit.stages.deploy_blueprint import Blueprint, BoxPart
 from homesplit.stages.deploy_state import deployed_box
 from homesplit.stages.deploy_survey import Survey, together
+from homesplit.stages.serve import set_mode
 
 STAGE = "deploy"
 _TELL_EVERY_S = 0.3
@@ -41,20 +42,7 @@ def new_memory(store: DeployStore, blueprint: Blueprint, found: Survey) -> Memor
     else:
         deployment_id = old.deployment.id
         started_at = old.deployment.started_at
-    boxes = tuple(
-        BoxMemory(
-            name=part.name,
-            root=part.place.root,
-            address=part.address,
-            control_port=part.worker.control_port,
-            kv_port=part.worker.kv_port,
-            env=part.place.env,
-            engine=part.place.engine,
-            model=part.model,
-            unit=part.place.unit,
-        )
-        for part in blueprint.parts
-    )
+    boxes = tuple(_remembered(part) for part in blueprint.parts)
     deployment = Deployment(
         id=deployment_id,
         boxes=tuple(DeployedBox(box=b.name, address=b.address, state="starting") for b in boxes),
@@ -67,6 +55,20 @@ def new_memory(store: DeployStore, blueprint: Blueprint, found: Survey) -> Memor
         started_at=started_at,
     )
     return Memory(deployment=deployment, boxes=boxes)
+
+
+def _remembered(part: BoxPart) -> BoxMemory:
+    return BoxMemory(
+        name=part.name,
+        root=part.place.root,
+        address=part.address,
+        control_port=part.worker.control_port,
+        kv_port=part.worker.kv_port,
+        env=part.place.env,
+        engine=part.place.engine,
+        model=part.model,
+        unit=part.place.unit,
+    )
 
 
 async def bring(
@@ -97,10 +99,10 @@ async def run_engine(
     """Start workers and router that do not run as they should; returns what runs then."""
     if any(part.needs_router for part in blueprint.parts):
         await together(_end_old(part) for part in blueprint.parts)
-    ready = await together(_run_worker(ctx, store, part, blueprint) for part in blueprint.parts)
+    ready = await together(_run_worker(ctx, store, part) for part in blueprint.parts)
     router_part = next(part for part in blueprint.parts if part.router)
-    await _run_router(ctx, store, router_part, blueprint)
-    await _confirm(store, router_part, blueprint)
+    await _run_router(ctx, store, router_part)
+    await _confirm(ctx, store, router_part, blueprint)
     return msgspec.structs.replace(
         memory.deployment, boxes=tuple(ready), router_state="running", router_why=None
     )
@@ -132,16 +134,19 @@ async def _undo_box(store: DeployStore, part: BoxPart) -> None:
 
 
 async def _bring_box(ctx: Context, part: BoxPart, found: Survey, house: Wheelhouse | None) -> None:
-    await together([_bring_env(ctx, part, found, house), _bring_model(ctx, part, found)])
+    # Packages go first: while they are installed there, the link carries the model.
+    uv = await _bring_packages(ctx, part, house)
+    await together([_install(ctx, part, found, house, uv), _bring_model(ctx, part, found)])
     if part.needs_engine:
         _tell(ctx, part, "engine", "unpacking the engine")
         box, root = part.seen.box, part.place.root
         await remote_files.push_engine(box, root, part.place.python, found.bundle)
 
 
-async def _bring_env(ctx: Context, part: BoxPart, found: Survey, house: Wheelhouse | None) -> None:
+async def _bring_packages(ctx: Context, part: BoxPart, house: Wheelhouse | None) -> str | None:
+    """Bring uv and the wheels; returns uv's path there, None when nothing is to be installed."""
     if not part.needs_env:
-        return
+        return None
     box, root = part.seen.box, part.place.root
     program = await wheelhouse.uv_for(ctx.paths.cache, part.seen.target)
     _tell(ctx, part, "uv", "bringing uv")
@@ -149,6 +154,14 @@ async def _bring_env(ctx: Context, part: BoxPart, found: Survey, house: Wheelhou
     if house:
         seen = _counter(ctx, part, "packages", "packages")
         await remote_env.push_wheels(box, root, house, seen)
+    return uv
+
+
+async def _install(
+    ctx: Context, part: BoxPart, found: Survey, house: Wheelhouse | None, uv: str | None
+) -> None:
+    if uv is None:
+        return
     order = remote_env.EnvOrder(
         key=part.place.env,
         requirements=found.bundle.requirements,
@@ -160,7 +173,7 @@ async def _bring_env(ctx: Context, part: BoxPart, found: Survey, house: Wheelhou
     def tell(sentence: str) -> None:
         _tell(ctx, part, "environment", sentence)
 
-    what = await remote_env.make_env(box, root, uv, order, tell)
+    what = await remote_env.make_env(part.seen.box, part.place.root, uv, order, tell)
     _tell(ctx, part, "environment", f"installed: {what}")
 
 
@@ -180,9 +193,7 @@ async def _end_old(part: BoxPart) -> None:
         await remote_process.stop(part.seen.box, part.place.root)
 
 
-async def _run_worker(
-    ctx: Context, store: DeployStore, part: BoxPart, blueprint: Blueprint
-) -> DeployedBox:
+async def _run_worker(ctx: Context, store: DeployStore, part: BoxPart) -> DeployedBox:
     box, place = part.seen.box, part.place
     if part.needs_worker:
         keys = store.keys(part.name)
@@ -196,22 +207,10 @@ async def _run_worker(
         await remote_process.wait_ready(box, place, "worker")
         _tell(ctx, part, "start", "the worker is ready")
     process = (await remote_process.states(box, place.root))["worker"]
-    remembered = BoxMemory(
-        name=part.name,
-        root=place.root,
-        address=part.address,
-        control_port=part.worker.control_port,
-        kv_port=part.worker.kv_port,
-        env=place.env,
-        engine=place.engine,
-        model=part.model,
-    )
-    return deployed_box(remembered, process)
+    return deployed_box(_remembered(part), process)
 
 
-async def _run_router(
-    ctx: Context, store: DeployStore, part: BoxPart, blueprint: Blueprint
-) -> None:
+async def _run_router(ctx: Context, store: DeployStore, part: BoxPart) -> None:
     if not part.needs_router:
         return
     box, place = part.seen.box, part.place
@@ -238,16 +237,15 @@ def with_public_keys(router: RouterConfig, store: DeployStore) -> RouterConfig:
     return msgspec.structs.replace(router, workers=tuple(map(known, router.workers)))
 
 
-async def _confirm(store: DeployStore, part: BoxPart, blueprint: Blueprint) -> None:
+async def _confirm(ctx: Context, store: DeployStore, part: BoxPart, blueprint: Blueprint) -> None:
     """See that the API answers through the forwarding, and that the mode is the wanted one."""
     way = await part.seen.box.forward("127.0.0.1", blueprint.router_port)
     url = f"http://127.0.0.1:{way.port}"
     try:
         await wait_healthy(url, store.api_key(), wait_s=_HEALTH_S)
-        if blueprint.switch_only:
-            from homesplit.stages.serve import set_mode
-
-            await set_mode(Context(), url, store.api_key(), blueprint.setting)
+        running = await read_setting(url, str(store.api_key_file))
+        if running != blueprint.setting:
+            await set_mode(ctx, url, store.api_key(), blueprint.setting)
     finally:
         await way.close()
 
