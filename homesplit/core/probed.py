@@ -1,0 +1,293 @@
+"""From what the probes told to profiles: pure, with a warning where a figure is doubtful."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from homesplit.core.link import LatencyReading, LinkProfile, Way
+from homesplit.core.machine import Accelerator, BoxProfile
+from homesplit.core.reading import Reading, unknown
+
+_DTYPES = ("fp32", "fp16", "bf16", "int8")
+_BUSY_SHARE = 0.3
+_BELOW_LABEL = 0.7
+_NO_PYTHON = "there is no Python 3.9 or newer on this box; deployment brings one, then probe again"
+
+
+def reading(raw: Any, *, taken_at: str | None = None) -> Reading:
+    """A probe's figure as a Reading; anything malformed is unknown, with the reason."""
+    if not isinstance(raw, dict):
+        return unknown("the probe told nothing of it")
+    try:
+        found = msgspec.convert(raw, Reading, strict=False)
+    except msgspec.ValidationError as error:
+        return unknown(f"the probe's answer can't be read: {error}")
+    if found.value is None:
+        return unknown(found.why or "the probe gave no reason")
+    return msgspec.structs.replace(found, taken_at=taken_at)
+
+
+def device_of(facts: dict[str, Any]) -> str:
+    """Where the engine would run by the machine's own word."""
+    system = facts.get("system") or {}
+    if facts.get("nvidia"):
+        return "cuda"
+    if facts.get("amd"):
+        return "rocm"
+    mac = system.get("kernel") == "Darwin" and system.get("machine") == "arm64"
+    return "mps" if mac else "cpu"
+
+
+def box_profile(
+    name: str,
+    host_key: str | None,
+    facts: dict[str, Any],
+    measured: dict[str, Any] | None,
+    *,
+    at: str,
+) -> BoxProfile:
+    """One box's profile from its facts and, when it has a Python, its measured rates."""
+    device = device_of(facts)
+    cpu, system = facts.get("cpu") or {}, facts.get("system") or {}
+    memory, unified = _memory(facts, device)
+    rates = _rates(device, measured, at)
+    return BoxProfile(
+        name=name,
+        source="probe",
+        host_key=host_key,
+        probed_at=at,
+        memory_bytes=memory,
+        memory_bytes_per_s=rates["read"],
+        memory_copy_bytes_per_s=rates["copy"],
+        flops_per_s={dtype: rates[dtype] for dtype in _DTYPES},
+        unified=unified,
+        device=device,
+        cores=cpu.get("cores"),
+        cores_allowed=cpu.get("quota_cores"),
+        cpu=cpu.get("model"),
+        accelerators=tuple(_accelerators(facts)),
+        os=system.get("name") or system.get("kernel"),
+        python=_python(facts, measured),
+        disk_free_bytes=_bytes(facts.get("disk"), "df of the home folder", at),
+        idle_w=_power(measured, "idle_w", at),
+        load_w=_power(measured, "load_w", at),
+        warnings=tuple(_warnings(facts)),
+    )
+
+
+def _python(facts: dict[str, Any], measured: dict[str, Any] | None) -> str | None:
+    if measured:
+        return str(measured.get("python"))
+    pythons = facts.get("pythons") or []
+    return str(pythons[0]["version"]) if pythons else None
+
+
+def _bytes(value: int | None, method: str, at: str) -> Reading:
+    if value is None:
+        return unknown(f"{method} told nothing")
+    return Reading(value=float(value), unit="B", method=method, taken_at=at)
+
+
+def _memory(facts: dict[str, Any], device: str) -> tuple[Reading, bool]:
+    """What weights and KV may use, and whether GPU and CPU share it."""
+    main = (facts.get("memory") or {}).get("available_bytes")
+    gpus = [*(facts.get("nvidia") or []), *(facts.get("amd") or [])]
+    own = gpus[0].get("free_bytes") or gpus[0].get("memory_bytes") if gpus else None
+    if device in ("cuda", "rocm") and own is not None:
+        return _bytes(own, f"free memory of {gpus[0]['name']}", ""), False
+    if device == "mps":
+        return _bytes(main, "available unified memory", ""), True
+    if device in ("cuda", "rocm"):
+        return _bytes(main, "available main memory (the GPU names none: unified)", ""), True
+    return _bytes(main, "available main memory", ""), False
+
+
+def _accelerators(facts: dict[str, Any]) -> list[Accelerator]:
+    found: list[Accelerator] = []
+    for gpu in [*(facts.get("nvidia") or []), *(facts.get("amd") or [])]:
+        size = gpu.get("memory_bytes")
+        told = (
+            Reading(value=float(size), unit="B", method="the driver")
+            if size is not None
+            else unknown("the driver names no memory of its own for it")
+        )
+        found.append(Accelerator(name=gpu["name"], memory_bytes=told, driver=gpu.get("driver")))
+    return found
+
+
+def _rates(device: str, measured: dict[str, Any] | None, at: str) -> dict[str, Reading]:
+    names = ("read", "copy", *_DTYPES)
+    if measured is None:
+        return {name: unknown(_NO_PYTHON) for name in names}
+    if measured.get("device") != device:
+        why = (
+            f"the model would run on {device}, but no torch for it is on this box yet; "
+            "deployment brings it, then probe again"
+        )
+        return {name: unknown(why) for name in names}
+    memory, flops = measured.get("memory") or {}, measured.get("flops_per_s") or {}
+    raw = {**{n: memory.get(n) for n in ("read", "copy")}, **{d: flops.get(d) for d in _DTYPES}}
+    return {name: reading(value, taken_at=at) for name, value in raw.items()}
+
+
+def _power(measured: dict[str, Any] | None, key: str, at: str) -> Reading:
+    return unknown(_NO_PYTHON) if measured is None else reading(measured.get(key), taken_at=at)
+
+
+def _warnings(facts: dict[str, Any]) -> list[str]:
+    told: list[str] = []
+    load, cores = facts.get("load"), (facts.get("cpu") or {}).get("cores") or 1
+    if load is not None and load > _BUSY_SHARE * cores:
+        told.append(f"the box was busy when it was measured (load {load:.1f} on {cores} cores)")
+    if facts.get("on_battery"):
+        told.append("the box ran from its battery when it was measured")
+    quota = (facts.get("cpu") or {}).get("quota_cores")
+    if quota is not None and quota < cores:
+        told.append(f"a quota lets it use {quota:g} of {cores} cores")
+    return told
+
+
+def link_addresses(
+    listener: dict[str, Any], driver: dict[str, Any], first: str, *, most: int = 6
+) -> tuple[str, ...]:
+    """Addresses on which the listener may be reached, the one in use first.
+
+    Left out are link-local IPv6 (no zone to dial it by) and what both boxes call their own
+    (a container bridge's address on each), which would lead a box to itself.
+    """
+    others = {a["address"] for a in driver.get("addresses") or []}
+    own = [a["address"] for a in listener.get("addresses") or []]
+    usable = [
+        a
+        for a in own
+        if a not in others and not a.lower().startswith(("fe80:", "169.254.", "127."))
+    ]
+    ordered = sorted(usable, key=lambda a: (a != first, ":" in a))
+    return tuple(ordered[:most])
+
+
+def link_profile(
+    a: str,
+    b: str,
+    facts_a: dict[str, Any],
+    facts_b: dict[str, Any],
+    answer: dict[str, Any],
+    *,
+    at: str,
+) -> LinkProfile:
+    """The link as `a` (which drove the probe) and `b` (which listened) saw it."""
+    if answer.get("why"):
+        return unmeasured_link(a, b, str(answer["why"]), ways=_ways(answer, facts_a, facts_b))
+    near = answer.get("interface") or _interface_of(facts_a, answer.get("local"))
+    far = answer.get("peer_interface") or _interface_of(facts_b, answer.get("peer"))
+    told_a, told_b = _interface(facts_a, near), _interface(facts_b, far)
+    labels = [t.get("label_bytes_per_s") for t in (told_a, told_b) if t.get("label_bytes_per_s")]
+    label = min(labels) if labels else None
+    figures = {name: reading(answer.get(name), taken_at=at) for name in _FIGURES}
+    latency = answer.get("round_trip") or {}
+    return LinkProfile(
+        a=a,
+        b=b,
+        source="probe",
+        a_to_b=figures["out_1"],
+        b_to_a=figures["in_1"],
+        streams_a_to_b=figures["out_4"],
+        streams_b_to_a=figures["in_4"],
+        zmq_a_to_b=figures["zmq_out"],
+        zmq_b_to_a=figures["zmq_in"],
+        encrypted_a_to_b=figures["curve_out"],
+        encrypted_b_to_a=figures["curve_in"],
+        latency_s=LatencyReading(
+            p50=reading(latency.get("p50"), taken_at=at),
+            p99=reading(latency.get("p99"), taken_at=at),
+        ),
+        label_bytes_per_s=label,
+        interface_a=near,
+        interface_b=far,
+        address_a=answer.get("local"),
+        address_b=answer.get("peer"),
+        mtu_a=told_a.get("mtu"),
+        mtu_b=told_b.get("mtu"),
+        kind_a=told_a.get("kind"),
+        kind_b=told_b.get("kind"),
+        ways=_ways(answer, facts_a, facts_b),
+        probed_at=at,
+        warnings=tuple(_link_warnings(figures, label, (told_a, told_b), (facts_a, facts_b))),
+    )
+
+
+_FIGURES = ("out_1", "in_1", "out_4", "in_4", "zmq_out", "zmq_in", "curve_out", "curve_in")
+
+
+def unmeasured_link(
+    a: str, b: str, why: str, *, loopback: bool = False, ways: tuple[Way, ...] = ()
+) -> LinkProfile:
+    """A link of which every figure is unknown for one reason."""
+    none = unknown(why)
+    return LinkProfile(
+        a=a,
+        b=b,
+        source="probe",
+        a_to_b=none,
+        b_to_a=none,
+        streams_a_to_b=none,
+        streams_b_to_a=none,
+        zmq_a_to_b=none,
+        zmq_b_to_a=none,
+        encrypted_a_to_b=none,
+        encrypted_b_to_a=none,
+        latency_s=LatencyReading(p50=none, p99=none),
+        loopback=loopback,
+        ways=ways,
+        warnings=(why,),
+    )
+
+
+def _interface_of(facts: dict[str, Any], address: str | None) -> str | None:
+    known = facts.get("addresses") or []
+    return next((a["interface"] for a in known if a["address"] == address), None)
+
+
+def _interface(facts: dict[str, Any], name: str | None) -> dict[str, Any]:
+    return (facts.get("interfaces") or {}).get(name or "", {})
+
+
+def _ways(
+    answer: dict[str, Any], facts_a: dict[str, Any], facts_b: dict[str, Any]
+) -> tuple[Way, ...]:
+    return tuple(
+        Way(
+            address_a=way.get("local"),
+            address_b=way["peer"],
+            interface_a=_interface_of(facts_a, way.get("local")),
+            interface_b=_interface_of(facts_b, way["peer"]),
+            bytes_per_s=way.get("rate"),
+            used=way["peer"] == answer.get("peer"),
+            why=way.get("why"),
+        )
+        for way in answer.get("ways") or []
+    )
+
+
+def _link_warnings(
+    figures: dict[str, Reading],
+    label: float | None,
+    told: Sequence[dict[str, Any]],
+    facts: Sequence[dict[str, Any]],
+) -> list[str]:
+    warnings: list[str] = []
+    best = max((f.value for f in figures.values() if f.value is not None), default=None)
+    if label is not None and best is not None and best < _BELOW_LABEL * label:
+        share = 100 * best / label
+        warnings.append(f"the link carries {share:.0f} % of what its interface's label says")
+    if any(t.get("kind") == "wifi" for t in told):
+        warnings.append("the bytes went over Wi-Fi: the rate will wander")
+    single, several = figures["out_1"].value, figures["out_4"].value
+    if single and several and several > 1.15 * single:
+        warnings.append("one stream does not fill the link: four carry noticeably more")
+    if any(f.get("rdma") for f in facts):
+        warnings.append("an RDMA device is there, but plain TCP was used and measured")
+    return warnings

@@ -1,0 +1,172 @@
+"""Ships the probes to a box as one file, runs them there and takes the file away again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import secrets
+import shlex
+import tempfile
+import zipapp
+import zipfile
+from collections.abc import AsyncGenerator, Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import homesplit_probes
+from homesplit_probes import facts as probe_facts
+
+from homesplit.errors import ProbeError, UnreachableError
+from homesplit.io.box import Box, Running
+
+BOX_S = 14.0
+"""Time for the figures themselves; loading torch and the way there come on top."""
+_BOX_LIMIT_S = 60.0
+_LINK_LIMIT_S = 40.0
+
+Say = Callable[[str], None]
+
+
+@cache
+def bundle() -> bytes:
+    """The probes as one zip application, made of the installed package."""
+    package = Path(homesplit_probes.__file__).parent
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source"
+        target = source / package.name
+        target.mkdir(parents=True)
+        for file in package.glob("*.py"):
+            (target / file.name).write_bytes(file.read_bytes())
+        packed = Path(folder) / "probes.pyz"
+        main = f"{package.name}.__main__:main"
+        zipapp.create_archive(source, packed, main=main, compressed=True)
+        return _reproducible(packed.read_bytes())
+
+
+def _reproducible(raw: bytes) -> bytes:
+    """The same bytes for the same code: no times of day inside."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(raw)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in sorted(old.namelist()):
+            info = zipfile.ZipInfo(name)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            new.writestr(info, old.read(name))
+    return out.getvalue()
+
+
+async def gather_facts(box: Box) -> dict[str, Any]:
+    """What the machine says of itself, by `sh` alone."""
+    separator = secrets.token_hex(16)
+    output = await box.run(probe_facts.script(separator), timeout_s=30)
+    return probe_facts.parse(output.stdout, separator)
+
+
+def python_of(facts: dict[str, Any]) -> str | None:
+    """The Python that probes best: that of a deployment when there is one."""
+    pythons = facts.get("pythons") or []
+    return str(pythons[0]["path"]) if pythons else None
+
+
+async def measure_box(box: Box, facts: dict[str, Any], say: Say) -> dict[str, Any] | None:
+    """Compute, memory and power as the probes tell them; None when the box has no Python."""
+    python = python_of(facts)
+    if python is None:
+        return None
+    available = (facts.get("memory") or {}).get("available_bytes") or 0
+    arguments = f"box --seconds {BOX_S:g} --available-bytes {int(available)}"
+    async with _probe(box, python, arguments, say) as running:
+        running.end_input()
+        return await _answer(box, running, _BOX_LIMIT_S)
+
+
+async def measure_link(
+    listener: Box,
+    listener_facts: dict[str, Any],
+    driver: Box,
+    driver_facts: dict[str, Any],
+    addresses: tuple[str, ...],
+    say: Say,
+) -> dict[str, Any]:
+    """One box listens on `addresses`, the other measures; directly between the two.
+
+    Raises ProbeError when a box has no Python or the boxes don't reach each other.
+    """
+    pythons = python_of(listener_facts), python_of(driver_facts)
+    if pythons[0] is None or pythons[1] is None:
+        without = listener if pythons[0] is None else driver
+        raise ProbeError(
+            "there is no Python 3.9 or newer, which the link probe needs.",
+            where=without.name,
+            do_next="Deploy first (it brings Python), then probe again.",
+        )
+    token = secrets.token_hex(32)
+    listen = f"listen --seconds {_LINK_LIMIT_S:g}"
+    async with _probe(listener, pythons[0], listen, _quiet) as listening:
+        await _tell(listening, {"token": token, "addresses": addresses})
+        listening.end_input()
+        first = _json_of(await listening.line(timeout_s=15))
+        if first is None or not first.get("listening"):
+            raise ProbeError("its listener did not start.", where=listener.name)
+        async with _probe(driver, pythons[1], "drive", say) as driving:
+            await _tell(driving, {"token": token, "peers": first["listening"]})
+            driving.end_input()
+            answer = await _answer(driver, driving, _LINK_LIMIT_S)
+        if answer.get("why"):
+            return answer
+        last = _json_of(await listening.line(timeout_s=10))
+        answer["peer_interface"] = (last or {}).get("interface")
+        return answer
+
+
+def _quiet(_: str) -> None:
+    """The listener has nothing to tell."""
+
+
+@contextlib.asynccontextmanager
+async def _probe(box: Box, python: str, arguments: str, say: Say) -> AsyncGenerator[Running]:
+    """The probes at work on a box; their file is gone when they end, however they end."""
+    packed = bundle()
+    script = (
+        "d=$(mktemp -d) || exit 1; trap 'rm -rf \"$d\"' EXIT; trap 'exit 1' HUP INT TERM; "
+        f'dd bs=1 count={len(packed)} of="$d/probes.pyz" 2>/dev/null; '
+        f'{shlex.quote(python)} -I -W ignore "$d/probes.pyz" {arguments}'
+    )
+    async with box.start(script, input=packed, keep_input=True, on_error_line=say) as running:
+        yield running
+
+
+async def _tell(running: Running, value: dict[str, Any]) -> None:
+    await running.write(json.dumps(value).encode() + b"\n")
+
+
+async def _answer(box: Box, running: Running, limit_s: float) -> dict[str, Any]:
+    """The last JSON object among the lines; raises ProbeError with what was said instead."""
+    found: dict[str, Any] | None = None
+    try:
+        async with asyncio.timeout(limit_s):
+            while (line := await running.line(timeout_s=limit_s)) is not None:
+                found = _json_of(line) or found
+        output = await running.finish(timeout_s=10)
+    except (TimeoutError, UnreachableError) as error:
+        raise ProbeError(
+            f"the probe did not end within {limit_s:g} s.",
+            where=box.name,
+            do_next="See whether the box is very busy or asleep, then probe again.",
+        ) from error
+    if found is None:
+        said = (output.stderr.splitlines() or [f"exit status {output.code}"])[-1]
+        raise ProbeError(f"the probe failed: {said}.", where=box.name)
+    return found
+
+
+def _json_of(line: str | None) -> dict[str, Any] | None:
+    if line is None or not line.startswith("{"):
+        return None
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

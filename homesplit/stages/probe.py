@@ -1,0 +1,109 @@
+"""Measures boxes, and the link between two of them, and keeps the profiles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+
+from homesplit.core.events import BoxProbed, LinkProbed, Progress, StageEnded, StageStarted
+from homesplit.core.link import LinkProfile
+from homesplit.core.machine import BoxProfile
+from homesplit.core.probed import box_profile, link_addresses, link_profile, unmeasured_link
+from homesplit.errors import ProbeError, UsageError
+from homesplit.io.box import Box
+from homesplit.io.box_store import KnownBox, remember_box
+from homesplit.io.probe_runner import gather_facts, measure_box, measure_link
+from homesplit.io.probe_store import save_box, save_link, turned
+from homesplit.io.ssh import Connections
+from homesplit.stages.context import Context
+
+_ONE_MACHINE = "both names are one machine: loopback teaches the mechanism and measures no network"
+
+
+class ProbeResult(Struct, frozen=True, kw_only=True):
+    """What was measured."""
+
+    boxes: tuple[BoxProfile, ...]
+    link: LinkProfile | None = None
+
+
+async def probe(ctx: Context, names: Sequence[str]) -> ProbeResult:
+    """Measure one or two boxes, then the link; raises UnreachableError, TrustError, UsageError."""
+    if not 1 <= len(names) <= 2:
+        raise UsageError("probe takes one box or two.")
+    ctx.emit(StageStarted(stage="probe", sentence=f"Measuring {' and '.join(names)}."))
+    async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
+        boxes = [await connections.connect(name) for name in names]
+        facts = await asyncio.gather(*(gather_facts(box) for box in boxes))
+        # One after the other: boxes that share a power strip or this machine must not disturb
+        # each other, and the link is measured while both are at rest.
+        profiles = [await _probe_box(ctx, b, f) for b, f in zip(boxes, facts, strict=True)]
+        link = await _probe_link(ctx, boxes, facts) if len(boxes) == 2 else None
+    ctx.emit(StageEnded(stage="probe", sentence="Measured and saved."))
+    return ProbeResult(boxes=tuple(profiles), link=link)
+
+
+def _told(ctx: Context, box: str, step: str) -> Callable[[str], None]:
+    def say(sentence: str) -> None:
+        ctx.emit(Progress(stage="probe", step=step, box=box, sentence=sentence))
+
+    return say
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+async def _probe_box(ctx: Context, box: Box, facts: dict[str, Any]) -> BoxProfile:
+    measured = await measure_box(box, facts, _told(ctx, box.name, "box"))
+    profile = box_profile(box.name, box.host_key, facts, measured, at=_now())
+    await asyncio.to_thread(save_box, ctx.paths, profile)
+    if box.host_key and not box.local:
+        known = KnownBox(
+            name=box.name,
+            host_key=box.host_key,
+            addresses=(box.address,),
+            port=box.port,
+            user=box.user,
+            used_at=_now(),
+        )
+        await asyncio.to_thread(remember_box, ctx.paths, known)
+    ctx.emit(BoxProbed(profile=profile))
+    return profile
+
+
+async def _probe_link(
+    ctx: Context, boxes: Sequence[Box], facts: Sequence[dict[str, Any]]
+) -> LinkProfile:
+    a, b = boxes
+    keys = (a.host_key or a.name, b.host_key or b.name)
+    if keys[0] == keys[1] or (a.local and b.local):
+        link = unmeasured_link(a.name, b.name, _ONE_MACHINE, loopback=True)
+    else:
+        link = await _measured_link(ctx, (a, b), facts)
+        await asyncio.to_thread(save_link, ctx.paths, link, keys)
+    ctx.emit(LinkProbed(link=link))
+    return link
+
+
+async def _measured_link(
+    ctx: Context, boxes: tuple[Box, Box], facts: Sequence[dict[str, Any]]
+) -> LinkProfile:
+    """b listens and a drives; the other way round when a can't get through to b."""
+    (a, b), (facts_a, facts_b) = boxes, facts
+    say = _told(ctx, f"{a.name} to {b.name}", "link")
+    try:
+        addresses = link_addresses(facts_b, facts_a, b.address)
+        answer = await measure_link(b, facts_b, a, facts_a, addresses, say)
+        if not answer.get("why"):
+            return link_profile(a.name, b.name, facts_a, facts_b, answer, at=_now())
+        say("no way there, trying from the other end")
+        addresses = link_addresses(facts_a, facts_b, a.address)
+        answer = await measure_link(a, facts_a, b, facts_b, addresses, say)
+    except ProbeError as error:
+        return unmeasured_link(a.name, b.name, error.sentence())
+    return turned(link_profile(b.name, a.name, facts_b, facts_a, answer, at=_now()))
