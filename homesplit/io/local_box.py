@@ -9,6 +9,8 @@ import os
 import signal
 from typing import Any
 
+import asyncssh
+
 from homesplit.errors import UnreachableError
 from homesplit.io.box import Box, Forward, Pipes
 from homesplit.io.shell import COMMAND
@@ -22,6 +24,7 @@ class LocalBox(Box):
         self.address = "127.0.0.1"
         self.user = getpass.getuser()
         self.local = True
+        self.host_key = own_host_key()
         self._home = os.path.expanduser("~")
 
     async def _open(self) -> Pipes:
@@ -71,3 +74,12 @@ class _LocalForward:
 
     async def close(self) -> None:
         """Nothing was opened."""
+
+
+def own_host_key() -> str | None:
+    """Fingerprint of this machine's own SSH host key, None when it has no SSH server."""
+    for kind in ("ed25519", "ecdsa", "rsa"):
+        with contextlib.suppress(OSError, asyncssh.KeyImportError):
+            key = asyncssh.read_public_key(f"/etc/ssh/ssh_host_{kind}_key.pub")
+            return key.get_fingerprint()
+    return None

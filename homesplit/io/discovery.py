@@ -1,0 +1,278 @@
+"""Looks for machines: mDNS announcements, the ssh configuration, boxes used before; tries each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import psutil
+from zeroconf import IPVersion, ServiceStateChange, Zeroconf
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+
+from homesplit.core.found import Hint, Tried, address_trouble, clean_name
+from homesplit.errors import HomesplitError
+from homesplit.io import known_hosts, ssh_config, ssh_errors
+from homesplit.io.box_store import load_boxes
+from homesplit.io.local_box import own_host_key
+from homesplit.io.paths import Paths
+from homesplit.io.ssh import split_target
+
+TYPES = tuple(
+    f"_{name}._tcp.local."
+    for name in ("ssh", "sftp-ssh", "workstation", "device-info", "smb", "rfb", "homesplit")
+)
+_SSH_TYPES = {"ssh", "sftp-ssh"}
+_TRY_S = 4.0
+_RESOLVE_MS = 2500
+_AT_ONCE = 16
+_MOST_HINTS = 256
+_SKIPPED_INTERFACES = ("docker", "br-", "veth", "virbr", "cni", "tailscale", "utun", "tun", "lo")
+
+
+def own_addresses() -> dict[str, list[str]]:
+    """Addresses of this machine by interface, loopback left out."""
+    found: dict[str, list[str]] = {}
+    for name, addresses in psutil.net_if_addrs().items():
+        for one in addresses:
+            if one.family in (socket.AF_INET, socket.AF_INET6) and not one.address.startswith(
+                "127."
+            ):
+                found.setdefault(name, []).append(one.address)
+    return found
+
+
+def browsing_addresses() -> list[str]:
+    """IPv4 addresses on which announcements are listened for; container bridges left out."""
+    return [
+        address
+        for name, addresses in own_addresses().items()
+        if not name.startswith(_SKIPPED_INTERFACES)
+        for address in addresses
+        if ":" not in address
+    ]
+
+
+class Browser:
+    """Listens for announcements; `on_change(name)` after each, gone names included."""
+
+    def __init__(self, interfaces: Sequence[str], on_change: Callable[[], None]) -> None:
+        self._interfaces = list(interfaces)
+        self._on_change = on_change
+        self._hints: dict[tuple[str, str], list[Hint]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._zeroconf: AsyncZeroconf | None = None
+        self._browser: AsyncServiceBrowser | None = None
+
+    async def start(self) -> str | None:
+        """Begin to listen; a sentence when it can't."""
+        if not self._interfaces:
+            return "no network interface to listen for announcements on"
+        try:
+            self._zeroconf = AsyncZeroconf(interfaces=self._interfaces, ip_version=IPVersion.V4Only)
+            self._browser = AsyncServiceBrowser(
+                self._zeroconf.zeroconf, list(TYPES), handlers=[self._changed]
+            )
+        except OSError as error:
+            return f"announcements can't be listened for ({error.strerror or error})"
+        return None
+
+    def hints(self) -> list[Hint]:
+        """All that is announced now."""
+        return [hint for hints in list(self._hints.values()) for hint in hints][:_MOST_HINTS]
+
+    async def close(self) -> None:
+        """Stop listening."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._browser:
+            await self._browser.async_cancel()
+        if self._zeroconf:
+            await self._zeroconf.async_close()
+
+    def _changed(
+        self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange
+    ) -> None:
+        if state_change is ServiceStateChange.Removed:
+            if self._hints.pop((service_type, name), None) is not None:
+                self._on_change()
+            return
+        if len(self._tasks) >= _MOST_HINTS:
+            return
+        task = asyncio.create_task(self._resolve(service_type, name), name=f"resolve {name!r}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _resolve(self, service_type: str, name: str) -> None:
+        if self._zeroconf is None:
+            return
+        try:
+            info = AsyncServiceInfo(service_type, name)
+            if not await info.async_request(self._zeroconf.zeroconf, _RESOLVE_MS):
+                return
+            hints = hints_of(service_type, name, info)
+        except (
+            Exception
+        ):  # a stranger's malformed record raises anything; it must not end the search
+            return
+        if hints:
+            self._hints[service_type, name] = hints
+            self._on_change()
+
+
+def hints_of(service_type: str, name: str, info: Any) -> list[Hint]:
+    """What one announcement says; [] when its name or addresses are of no use."""
+    kind = service_type.split(".")[0].removeprefix("_")
+    shown = clean_name(info.server or "") or clean_name(name.split(".")[0])
+    if shown is None:
+        return []
+    port = int(info.port or 0) if kind in _SSH_TYPES else 22
+    addresses: Iterable[str] = info.parsed_scoped_addresses()
+    return [
+        Hint(name=shown, address=str(address), port=port, found_by=f"mDNS: {kind}")
+        for address in list(addresses)[:16]
+    ]
+
+
+async def configured_hints() -> list[Hint]:
+    """Hosts of the user's ssh configuration, with the address that each name leads to."""
+    path = ssh_config.config_path()
+    found: list[Hint] = []
+    for alias in ssh_config.host_aliases(path)[:_MOST_HINTS]:
+        try:
+            options = await asyncssh.SSHClientConnectionOptions.construct(
+                host=alias, config=[str(path)], client_keys=None
+            )
+        except (OSError, ValueError, asyncssh.Error):
+            continue
+        host, port = options.host, options.port
+        through = options.tunnel or options.proxy_command
+        found.append(
+            Hint(
+                name=alias,
+                address=host,
+                port=port,
+                found_by="ssh config",
+                user=options.username,
+                target=alias if through else None,
+            )
+        )
+    return found
+
+
+def remembered_hints(paths: Paths) -> list[Hint]:
+    """Boxes used before, at the addresses they had."""
+    return [
+        Hint(name=b.name, address=a, port=b.port, found_by="used before", user=b.user)
+        for b in load_boxes(paths)
+        for a in b.addresses
+    ]
+
+
+def typed_hints(targets: Sequence[str]) -> list[Hint]:
+    """Addresses typed by hand; raises UsageError."""
+    found: list[Hint] = []
+    for target in targets:
+        user, host, port = split_target(target)
+        found.append(Hint(name=host, address=host, port=port or 22, found_by="typed", user=user))
+    return found
+
+
+def this_machine() -> tuple[Hint, str | None]:
+    """This machine itself and its own SSH host key, when it has one."""
+    name = clean_name(socket.gethostname().split(".")[0]) or "localhost"
+    return Hint(name=name, address="127.0.0.1", found_by="this machine"), own_host_key()
+
+
+async def try_hints(hints: Sequence[Hint], trust_files: Sequence[Path]) -> list[Tried]:
+    """Ask each address once for its SSH host key, several at a time, each with a deadline."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+    unique: dict[tuple[str, int], asyncio.Task[Tried]] = {}
+
+    async def one(hint: Hint) -> Tried:
+        async with slots:
+            return await _try(hint, trust_files)
+
+    for hint in hints:
+        unique.setdefault((hint.address, hint.port), asyncio.create_task(one(hint)))
+    await asyncio.gather(*unique.values())
+    return [_of(hint, unique[hint.address, hint.port].result()) for hint in hints]
+
+
+def _of(hint: Hint, tried: Tried) -> Tried:
+    return Tried(
+        hint=hint,
+        host_key=tried.host_key,
+        trusted=tried.trusted,
+        interface=tried.interface,
+        why=tried.why,
+    )
+
+
+async def _try(hint: Hint, trust_files: Sequence[Path]) -> Tried:
+    if hint.target is not None:
+        return Tried(hint=hint, why="reached over a jump host; tried when it is used")
+    address = hint.address
+    if hint.found_by in ("ssh config", "typed"):
+        resolved = await _resolve_name(address)
+        if resolved is None:
+            return Tried(hint=hint, why=f"the name {address} is known to nobody here")
+        address = resolved
+    elif trouble := address_trouble(address, hint.port):
+        return Tried(hint=hint, why=trouble)
+    try:
+        async with asyncio.timeout(_TRY_S):
+            key = await asyncssh.get_server_host_key(address, hint.port, config=None)
+    except (OSError, asyncssh.Error, TimeoutError, ValueError) as error:
+        at = f"{address}:{hint.port}"
+        why = ssh_errors.sentence(ssh_errors.many_errors(error), at=at, seconds=_TRY_S)[0]
+        return Tried(hint=hint, why=why)
+    if key is None:
+        return Tried(hint=hint, why="it showed no SSH host key")
+    names = [known_hosts.lookup_name(n, hint.port) for n in (hint.address, address, hint.name)]
+    entries = known_hosts.entries_for(trust_files, names)
+    trusted = any(e.key == key and e.marker is None for e in entries)
+    interface = await asyncio.to_thread(_interface_to, address, hint.port)
+    return Tried(hint=hint, host_key=key.get_fingerprint(), trusted=trusted, interface=interface)
+
+
+async def _resolve_name(host: str) -> str | None:
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_TRY_S):
+            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError, UnicodeError):
+        return None
+    return str(found[0][4][0]) if found else None
+
+
+def _interface_to(address: str, port: int) -> str | None:
+    """The interface that a packet to `address` leaves by (nothing is sent)."""
+    with contextlib.suppress(OSError):
+        family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.connect(where)
+            local = sock.getsockname()[0]
+        for name, addresses in own_addresses().items():
+            if local in (a.partition("%")[0] for a in addresses):
+                return name
+    return None
+
+
+async def trust_files(paths: Paths) -> list[Path]:
+    """The known_hosts files that hold here."""
+    files: list[Path] = []
+    path = ssh_config.config_path()
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError, asyncssh.Error, HomesplitError):
+            options = await asyncssh.SSHClientConnectionOptions.construct(
+                host="any", config=[str(path)], client_keys=None
+            )
+            own: Any = options.config
+            files = [Path(name) for name in own.get("UserKnownHostsFile", ())]
+    return [*(files or known_hosts.default_files()), paths.known_hosts]
