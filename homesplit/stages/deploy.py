@@ -19,7 +19,7 @@ from homesplit.core.events import (
     StageStarted,
 )
 from homesplit.errors import DeployError, HomesplitError
-from homesplit.io import remote_process, remote_root, wheelhouse
+from homesplit.io import probe_store, remote_process, remote_root, wheelhouse
 from homesplit.io.box_facts import read_facts
 from homesplit.io.bundle import make_bundle
 from homesplit.io.deploy_store import DeployStore, Memory
@@ -41,7 +41,6 @@ from homesplit.stages.deploy_state import box_state, router_state
 from homesplit.stages.deploy_survey import Survey, survey, together
 from homesplit.stages.deploy_work import bring, new_memory, run_engine, undo
 from homesplit.stages.model import resolve_model
-from homesplit.stages.probed_link import saved_link
 from homesplit.stages.serve import set_mode
 
 STAGE = "deploy"
@@ -229,7 +228,7 @@ async def _prepare(
         options,
         memory=memory,
         keys=keys if whole else None,
-        link=saved_link(ctx, boxes),
+        link=probe_store.load_link(ctx.paths, *boxes) if len(boxes) == 2 else None,
         desk=store.desk_id(),
     )
     return found, blueprint

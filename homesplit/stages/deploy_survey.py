@@ -22,6 +22,7 @@ from homesplit.io.remote_process import ProcessState, Role
 from homesplit.io.remote_root import Owner, read_owner
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import Context
+from homesplit.stages.model import model_name
 
 _T = TypeVar("_T")
 
@@ -83,7 +84,7 @@ async def survey(
     seen, manifest, bundle = await asyncio.gather(
         together(look(connections, name) for name in names), hashing, bundling
     )
-    model = ModelHere(folder=folder, name=folder.name, manifest=manifest)
+    model = ModelHere(folder=folder, name=model_name(folder), manifest=manifest)
     return Survey(boxes=tuple(seen), model=model, bundle=bundle)
 
 

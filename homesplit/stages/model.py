@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from homesplit_engine.fingerprint import fingerprint, fingerprint_fields
+from msgspec import Struct
 
 from homesplit.core.events import Progress, StageEnded, StageStarted
 from homesplit.core.known_models import KnownModel, known_model, known_names
 from homesplit.core.manifest import Manifest
+from homesplit.core.shape import dtype_name
 from homesplit.errors import ModelError
 from homesplit.io import hub, model_store, wheel_model
 from homesplit.io.locks import file_lock
+from homesplit.io.profiles import load_model
 from homesplit.stages.context import Context
 
 STAGE = "model"
 _LOCK_WAIT_S = 3600.0
 _TELL_EVERY_S = 0.25
+_ENGINE_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 async def get_model(ctx: Context, name: str) -> Path:
@@ -75,6 +81,69 @@ def resolve_model(ctx: Context, text: str) -> Path:
 def model_name(folder: Path) -> str:
     """The name under which the API offers the model of `folder`."""
     return folder.name
+
+
+class ModelShown(Struct, frozen=True, kw_only=True):
+    """What `model show` tells."""
+
+    model: str
+    parameters: int
+    active_parameters: int
+    weights_bytes: int
+    kv_bytes_per_token: int
+    kv_bytes: dict[str, int]
+    """KV bytes of one conversation by its tokens."""
+    kv_dtype: str
+    attention: str
+    fingerprint: str | None
+    """As a worker that keeps weights and KV in `kv_dtype` would tell it; None without weights."""
+    fingerprint_why: str | None
+    layers: int
+    max_context: int | None
+    dtype: str
+    source: str
+
+
+def show_model(
+    ctx: Context, text: str, *, tokens: Sequence[int], kv_dtype: str = "fp16"
+) -> ModelShown:
+    """Shape, sizes and fingerprint of a model folder, a fetched model, a config or a profile.
+
+    Raises ProfileError or ModelError when there is no such model or it can't be read.
+    """
+    shape = load_model(text, ctx.paths)
+    kept_as = dtype_name(kv_dtype)
+    mark, why = _fingerprint(ctx, text, kept_as)
+    return ModelShown(
+        model=shape.name,
+        parameters=shape.parameters,
+        active_parameters=shape.active_parameters,
+        weights_bytes=shape.weights_bytes,
+        kv_bytes_per_token=shape.kv_bytes_per_token(kept_as),
+        kv_bytes={str(count): shape.kv_bytes(count, kept_as) for count in tokens},
+        kv_dtype=kept_as,
+        attention=shape.attention,
+        fingerprint=mark,
+        fingerprint_why=why,
+        layers=shape.layers,
+        max_context=shape.max_context,
+        dtype=shape.dtype,
+        source=shape.source,
+    )
+
+
+def _fingerprint(ctx: Context, text: str, kv_dtype: str) -> tuple[str | None, str | None]:
+    """The fingerprint, or why there is none."""
+    engine_dtype = _ENGINE_DTYPES.get(kv_dtype)
+    if engine_dtype is None:
+        return None, f"the engine keeps no KV in {kv_dtype}"
+    try:
+        folder = resolve_model(ctx, text)
+        return fingerprint(fingerprint_fields(folder, dtype=engine_dtype)), None
+    except ModelError:
+        return None, "there is no folder with weights, only a description"
+    except (OSError, ValueError) as error:
+        raise ModelError(f"The folder of {text} can't be read: {error}") from error
 
 
 async def _is_there(ctx: Context, folder: Path) -> bool:
