@@ -159,13 +159,13 @@ def link_addresses(
     (a container bridge's address on each), which would lead a box to itself.
     """
     others = {a["address"] for a in driver.get("addresses") or []}
-    own = [a["address"] for a in listener.get("addresses") or []]
+    own: list[str] = [a["address"] for a in listener.get("addresses") or []]
     usable = [
         a
         for a in own
         if a not in others and not a.lower().startswith(("fe80:", "169.254.", "127."))
     ]
-    ordered = sorted(usable, key=lambda a: (a != first, ":" in a))
+    ordered = sorted(usable, key=lambda address: (address != first, ":" in address))
     return tuple(ordered[:most])
 
 
@@ -184,7 +184,8 @@ def link_profile(
     near = answer.get("interface") or _interface_of(facts_a, answer.get("local"))
     far = answer.get("peer_interface") or _interface_of(facts_b, answer.get("peer"))
     told_a, told_b = _interface(facts_a, near), _interface(facts_b, far)
-    labels = [t.get("label_bytes_per_s") for t in (told_a, told_b) if t.get("label_bytes_per_s")]
+    told_labels = [told.get("label_bytes_per_s") for told in (told_a, told_b)]
+    labels = [float(rate) for rate in told_labels if rate]
     label = min(labels) if labels else None
     figures = {name: reading(answer.get(name), taken_at=at) for name in _FIGURES}
     latency = answer.get("round_trip") or {}

@@ -70,14 +70,29 @@ def python_of(facts: dict[str, Any]) -> str | None:
     return str(pythons[0]["path"]) if pythons else None
 
 
-async def measure_box(box: Box, facts: dict[str, Any], say: Say) -> dict[str, Any] | None:
-    """Compute, memory and power as the probes tell them; None when the box has no Python."""
+def needs_blas(facts: dict[str, Any]) -> bool:
+    """Whether the Python that probes has neither torch nor numpy."""
+    pythons = facts.get("pythons") or []
+    return bool(pythons) and not pythons[0].get("library")
+
+
+async def measure_box(
+    box: Box, facts: dict[str, Any], say: Say, *, blas: bytes = b""
+) -> dict[str, Any] | None:
+    """Compute, memory and power as the probes tell them; None when the box has no Python.
+
+    `blas` is a wheel with a BLAS library, for a box without torch and numpy.
+    """
     python = python_of(facts)
     if python is None:
         return None
     available = (facts.get("memory") or {}).get("available_bytes") or 0
     arguments = f"box --seconds {BOX_S:g} --available-bytes {int(available)}"
+    if blas:
+        arguments += f" --blas-bytes {len(blas)}"
+        say(f"lending it a BLAS library ({len(blas) / 1e6:.0f} MB) for the length of the probe")
     async with _probe(box, python, arguments, say) as running:
+        await running.write(blas, timeout_s=120)
         running.end_input()
         return await _answer(box, running, _BOX_LIMIT_S)
 

@@ -14,9 +14,10 @@ from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
 from homesplit.core.probed import box_profile, link_addresses, link_profile, unmeasured_link
 from homesplit.errors import ProbeError, UsageError
+from homesplit.io.blas import blas_wheel
 from homesplit.io.box import Box
 from homesplit.io.box_store import KnownBox, remember_box
-from homesplit.io.probe_runner import gather_facts, measure_box, measure_link
+from homesplit.io.probe_runner import gather_facts, measure_box, measure_link, needs_blas
 from homesplit.io.probe_store import save_box, save_link, turned
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import Context
@@ -59,7 +60,8 @@ def _now() -> str:
 
 
 async def _probe_box(ctx: Context, box: Box, facts: dict[str, Any]) -> BoxProfile:
-    measured = await measure_box(box, facts, _told(ctx, box.name, "box"))
+    blas = await _blas(ctx, facts) if needs_blas(facts) else b""
+    measured = await measure_box(box, facts, _told(ctx, box.name, "box"), blas=blas)
     profile = box_profile(box.name, box.host_key, facts, measured, at=_now())
     await asyncio.to_thread(save_box, ctx.paths, profile)
     if box.host_key and not box.local:
@@ -74,6 +76,12 @@ async def _probe_box(ctx: Context, box: Box, facts: dict[str, Any]) -> BoxProfil
         await asyncio.to_thread(remember_box, ctx.paths, known)
     ctx.emit(BoxProbed(profile=profile))
     return profile
+
+
+async def _blas(ctx: Context, facts: dict[str, Any]) -> bytes:
+    system = facts.get("system") or {}
+    wheel = await blas_wheel(ctx.paths, system.get("kernel"), system.get("machine"))
+    return await asyncio.to_thread(wheel.read_bytes) if wheel else b""
 
 
 async def _probe_link(

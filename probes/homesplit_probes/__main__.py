@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import subprocess
 import sys
+import tempfile
 from typing import Any, Dict
 
-from homesplit_probes import facts
+from homesplit_probes import blas_file, facts
 from homesplit_probes.report import SCHEMA
 
 
@@ -58,6 +60,19 @@ def measure_box(seconds: float, available_bytes: int, blas: str) -> Dict[str, An
     }
 
 
+def _box_with_blas(args: argparse.Namespace) -> Dict[str, Any]:
+    """Measure the box; a BLAS that came along lives only as long as that."""
+    with tempfile.TemporaryDirectory() as folder:
+        blas = args.blas
+        if args.blas_bytes:
+            blas = os.path.join(folder, "blas.whl")
+            with open(blas, "wb") as file:
+                file.write(sys.stdin.buffer.read(args.blas_bytes))
+        if blas.endswith(".whl"):
+            blas = blas_file.unpack(blas, folder) or ""
+        return measure_box(args.seconds, args.available_bytes, blas)
+
+
 def _input_line() -> Dict[str, Any]:
     return json.loads(sys.stdin.readline(1 << 20))
 
@@ -68,12 +83,13 @@ def main() -> int:
     parser.add_argument("what", choices=("facts", "box", "listen", "drive"))
     parser.add_argument("--seconds", type=float, default=16.0)
     parser.add_argument("--available-bytes", type=int, default=0)
-    parser.add_argument("--blas", default="")
+    parser.add_argument("--blas", default="", help="a BLAS library, or a wheel that holds one")
+    parser.add_argument("--blas-bytes", type=int, default=0, help="read that wheel from stdin")
     args = parser.parse_args()
     if args.what == "facts":
         print(json.dumps(gather_facts()))
     elif args.what == "box":
-        print(json.dumps(measure_box(args.seconds, args.available_bytes, args.blas)))
+        print(json.dumps(_box_with_blas(args)))
     else:
         from homesplit_probes import link
 

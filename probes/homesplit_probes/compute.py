@@ -164,7 +164,9 @@ def _by_blas(sgemm: Any, name: str, seconds: float) -> Figure:
     """cblas_sgemm(row major, no transpose) of two n x n matrices of ones."""
     deadline = time.perf_counter() + seconds
     sgemm.restype = None
-    real, whole = ctypes.c_float, ctypes.c_int
+    real = ctypes.c_float
+    # Builds with 64-bit indices carry that in their symbols' names.
+    whole = ctypes.c_int64 if sgemm.__name__.endswith("64_") else ctypes.c_int
 
     def make(n: int) -> Callable[[], None]:
         matrix = real * (n * n)
@@ -172,7 +174,8 @@ def _by_blas(sgemm: Any, name: str, seconds: float) -> Figure:
         for operand in (left, right):
             _fill_with_ones(operand, n * n)
         size = whole(n)
-        args = (whole(101), whole(111), whole(111), size, size, size, real(1.0), left, size)
+        order, plain = ctypes.c_int(101), ctypes.c_int(111)
+        args = (order, plain, plain, size, size, size, real(1.0), left, size)
 
         def once() -> None:
             sgemm(*args, right, size, real(0.0), out, size)

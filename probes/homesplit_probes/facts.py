@@ -163,7 +163,9 @@ def parse_interfaces(text: str) -> Dict[str, Dict[str, Any]]:
         fields = line.strip().split("|")
         if len(fields) != 5:
             continue
-        speed, mtu = number(fields[1]), number(fields[2])
+        # A virtual interface states a speed that no wire stands for.
+        speed = number(fields[1]) if fields[3] in ("", "wired", "wifi") else None
+        mtu = number(fields[2])
         found[fields[0]] = {
             "label_bytes_per_s": speed * 1e6 / 8 if speed is not None and speed > 0 else None,
             "mtu": int(mtu) if mtu is not None else None,
@@ -193,13 +195,14 @@ def parse_on_battery(text: str) -> Optional[bool]:
 
 
 def parse_pythons(text: str) -> List[Dict[str, str]]:
-    """Pythons as `path|version`, the best for probing first: one with torch, else the newest."""
+    """Pythons of `path|version|library` lines, one with torch first, then one with numpy."""
     found: List[Dict[str, str]] = []
     for line in text.splitlines():
-        path, _, version = line.strip().partition("|")
+        path, version, library = [*line.strip().split("|"), "", ""][:3]
         if re.match(r"3\.(9|[1-9]\d)\b", version):
-            found.append({"path": path, "version": version})
-    return found
+            found.append({"path": path, "version": version, "library": library})
+    order = ["torch", "numpy"]
+    return sorted(found, key=lambda p: order.index(p["library"]) if p["library"] in order else 9)
 
 
 _INTERFACES = (
@@ -222,8 +225,9 @@ _PYTHONS = (
     '"$HOME"/.local/share/homesplit/*/*/venv/bin/python '
     "$(command -v python3) /usr/bin/python3 "
     '$(command -v python3.13 python3.12 python3.11 python3.10 python3.9); do [ -x "$p" ] && '
-    'echo "$p|$("$p" -I -S -c \'import sys; print("%d.%d.%d" % sys.version_info[:3])\' '
-    '2>/dev/null)"; done'
+    'echo "$p|$("$p" -I -c \'import sys; from importlib.util import find_spec as f; '
+    'print("%d.%d.%d" % sys.version_info[:3] + "|" + '
+    '("torch" if f("torch") else "numpy" if f("numpy") else ""))\' 2>/dev/null)"; done'
 )
 _CPU = (
     "grep -m1 -E '^(model name|Model|Processor)' /proc/cpuinfo 2>/dev/null; "

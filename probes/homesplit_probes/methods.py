@@ -7,6 +7,7 @@ import ctypes.util
 import os
 from typing import Any, Optional, Tuple
 
+SGEMM_SYMBOLS = ("cblas_sgemm", "scipy_cblas_sgemm", "scipy_cblas_sgemm64_", "cblas_sgemm64_")
 _BLAS_NAMES = ("openblas", "blis", "cblas", "blas")
 
 
@@ -39,7 +40,7 @@ def blas_sgemm(path: Optional[str] = None) -> Optional[Tuple[Any, str]]:
             library = ctypes.CDLL(name)
         except OSError:
             continue
-        for symbol in ("cblas_sgemm", "scipy_cblas_sgemm"):
+        for symbol in SGEMM_SYMBOLS:
             function = getattr(library, symbol, None)
             if function is not None:
                 return function, os.path.basename(name)
