@@ -1,0 +1,107 @@
+"""Parsers of what machines say of themselves, on recorded output."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from homesplit_probes import facts
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("text", ["[N/A]", "N/A", "[Not Supported]", "", "  ", "[Unknown Error]"])
+def test_a_figure_that_the_tool_does_not_tell_is_none_and_never_0(text: str) -> None:
+    assert facts.number(text) is None
+
+
+def test_of_two_gpus_the_unified_one_keeps_its_unknown_memory() -> None:
+    gpus = facts.parse_nvidia((GOLDEN / "nvidia_two_gpus_one_unified.txt").read_text())
+    assert [g["memory_bytes"] for g in gpus] == [24576 << 20, None]
+    assert [g["free_bytes"] for g in gpus] == [24121 << 20, None]
+    assert [g["power_w"] for g in gpus] == [22.31, 11.17]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "NVIDIA-SMI has failed because it couldn't communicate with the driver.\n",
+        "\n,\n",
+    ],
+)
+def test_an_nvidia_smi_without_gpus_gives_none(text: str) -> None:
+    assert facts.parse_nvidia(text) == []
+
+
+def test_not_supported_power_is_unknown() -> None:
+    gpu = facts.parse_nvidia("Tesla, 16384, 16000, 535.1, [Not Supported], \n")[0]
+    assert (gpu["power_w"], gpu["temperature_c"]) == (None, None)
+
+
+def test_meminfo_is_read_in_bytes() -> None:
+    text = "MemTotal:       127600748 kB\nMemFree: 1 kB\nMemAvailable:   100 kB\n"
+    assert facts.parse_memory(text) == {"total_bytes": 127600748 * 1024, "available_bytes": 102400}
+
+
+def test_macos_memory_comes_from_sysctl_and_vm_stat() -> None:
+    text = (
+        "hw.memsize: 17179869184\n"
+        "Mach Virtual Memory Statistics: (page size of 16384 bytes)\n"
+        "Pages free:                               10.\n"
+        "Pages active:                            500.\n"
+        "Pages inactive:                           20.\n"
+    )
+    assert facts.parse_memory(text) == {"total_bytes": 1 << 34, "available_bytes": 30 * 16384}
+
+
+def test_amd_smi_names_its_gpu_and_memory() -> None:
+    text = (
+        "GPU: 0\n    ASIC:\n        MARKET_NAME: Radeon RX 7900 XTX\n"
+        "    VRAM:\n        TYPE: GDDR6\n        SIZE: 24560 MB\n"
+        "    DRIVER:\n        NAME: amdgpu\n        VERSION: 6.12.12\n"
+    )
+    gpu = facts.parse_amd(text)[0]
+    assert gpu["name"] == "Radeon RX 7900 XTX"
+    assert gpu["memory_bytes"] == 24560 << 20
+    assert gpu["driver"] == "6.12.12"
+
+
+def test_a_speed_of_minus_1_and_that_of_a_virtual_interface_are_unknown() -> None:
+    found = facts.parse_interfaces(
+        "a|-1|1400|wired|up\nb|1000|9000|wired|up\nc|10000|1500|virtual|up"
+    )
+    assert [found[n]["label_bytes_per_s"] for n in "abc"] == [None, 125e6, None]
+    assert found["b"]["mtu"] == 9000
+
+
+def test_addresses_of_linux_and_macos_leave_loopback_out() -> None:
+    linux = "1: lo    inet 127.0.0.1/8\n2: eth0@if4    inet 10.0.0.5/24 brd\n"
+    linux += "2: eth0    inet6 fe80::1/64"
+    assert facts.parse_addresses(linux) == [
+        {"interface": "eth0", "address": "10.0.0.5"},
+        {"interface": "eth0", "address": "fe80::1"},
+    ]
+    mac = (
+        "lo0: flags=8049\n\tinet 127.0.0.1 netmask\nen0: flags=8863\n\tinet 10.0.0.7 netmask 0xff\n"
+    )
+    assert facts.parse_addresses(mac) == [{"interface": "en0", "address": "10.0.0.7"}]
+
+
+def test_the_python_with_torch_probes_first_and_old_ones_never() -> None:
+    text = "/usr/bin/python3|3.11.2|\n/old|3.8.1|torch\n/deployed|3.12.1|torch\n/broken|\n"
+    assert [p["path"] for p in facts.parse_pythons(text)] == ["/deployed", "/usr/bin/python3"]
+
+
+def test_free_disk_space_is_in_bytes_and_unknown_without_an_answer() -> None:
+    assert facts.parse_disk("Filesystem 1024-blocks Used Available\n/dev/a 9 2 7 30% /\n") == 7168
+    assert facts.parse_disk("") is None
+
+
+def test_the_whole_script_runs_under_plain_sh_and_is_read_back() -> None:
+    done = subprocess.run(["sh", "-c", facts.script("MARK")], capture_output=True, timeout=30)
+    found = facts.parse(done.stdout.decode(), "MARK")
+    assert set(found) == {fact.name for fact in facts.FACTS}
+    assert found["system"]["kernel"]
+    assert found["memory"]["total_bytes"] > 0

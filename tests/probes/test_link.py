@@ -1,0 +1,90 @@
+"""The link probe between two ends on loopback: real sockets, no mock."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from homesplit_probes import link
+
+TOKEN = b"a" * 64
+
+
+@pytest.fixture
+def listener() -> Iterator[link.Listener]:
+    ear = link.Listener(["127.0.0.1"], TOKEN, 30.0)
+    thread = threading.Thread(target=ear.serve, daemon=True)
+    thread.start()
+    yield ear
+    ear._over.set()  # pyright: ignore[reportPrivateUsage]
+    thread.join(timeout=5)
+
+
+def test_both_ways_and_several_streams_give_rates(listener: link.Listener) -> None:
+    address, port = listener.ports()[0]
+    for streams in (1, 4):
+        out = link.rate_there(address, port, TOKEN, streams, 1.0, streams)
+        back = link.rate_here(address, port, TOKEN, streams, 1.0)
+        assert min(out) > 1e6
+        assert min(back) > 1e6
+
+
+def test_messages_come_back_and_are_timed(listener: link.Listener) -> None:
+    address, port = listener.ports()[0]
+    trips = link.round_trips(address, port, TOKEN, 20)
+    assert len(trips) >= 20
+    assert all(t > 0 for t in trips)
+
+
+def test_a_stranger_without_the_token_gets_not_one_byte(listener: link.Listener) -> None:
+    address, port = listener.ports()[0]
+    with socket.create_connection((address, port), 2) as sock:
+        sock.sendall(b"b" * 64)
+        sock.settimeout(5)
+        assert sock.recv(1) == b""
+
+
+def test_the_listener_binds_only_the_address_it_was_given(listener: link.Listener) -> None:
+    assert [address for address, _ in listener.ports()] == ["127.0.0.1"]
+
+
+def test_driving_tries_each_way_and_says_why_one_is_closed(listener: link.Listener) -> None:
+    address, port = listener.ports()[0]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        closed = free.getsockname()[1]
+    answer = link.drive([("127.0.0.1", closed), (address, port)], TOKEN, lambda _: None)
+    assert answer["peer"] == "127.0.0.1"
+    assert "refused" in answer["ways"][0]["why"].lower()
+    assert answer["out_1"]["value"] > 1e6
+    assert answer["in_4"]["unit"] == "B/s"
+    assert answer["curve_out"]["value"] is None or answer["curve_out"]["value"] > 1e6
+
+
+def test_no_way_at_all_is_said_in_words() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        closed = free.getsockname()[1]
+    answer = link.drive([("127.0.0.1", closed)], TOKEN, lambda _: None)
+    assert answer["why"] == "no address of the other box answers"
+
+
+def test_the_busiest_interface_is_the_one_that_grew_most() -> None:
+    assert link.busiest({"a": 0, "b": 10}, {"a": 1 << 30, "b": 11}) == "a"
+    assert link.busiest({"a": 0}, {"a": 12}) is None
+
+
+def test_percentiles_of_nothing_are_none() -> None:
+    assert link.percentile([], 0.5) is None
+    assert link.percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+
+
+def test_this_test_leaves_no_descriptor_open() -> None:
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    ear = link.Listener(["127.0.0.1"], TOKEN, 0.1)
+    ear.serve()
+    after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    assert after <= before
