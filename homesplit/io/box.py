@@ -188,6 +188,12 @@ class Running:
                 where=self._box,
                 do_next="See whether the box is awake or very busy, then try again.",
             ) from error
+        except OSError as error:
+            raise UnreachableError(
+                f"the connection broke: {error}.",
+                where=self._box,
+                do_next="See whether the box is on and reachable, then try again.",
+            ) from error
         if not self._out.begun:
             self._complain_no_begin(code)
         return Output(
@@ -356,7 +362,12 @@ class Box(ABC):
         script = _append_script(part, remote, mode, total, fresh=done == 0)
         deadline = _now() + timeout_s
         async with self.start(script, keep_input=True, lines=False) as running:
-            await self._pour(running, local, done, total, progress, deadline, stall_s)
+            try:
+                await self._pour(running, local, done, total, progress, deadline, stall_s)
+            except UnreachableError as error:
+                # A full disk ends the script early: what it said tells more than the broken pipe.
+                self._must(await running.finish(timeout_s=5.0), f"write {remote}")
+                raise error from None
             output = await running.finish(timeout_s=max(stall_s, 1.0))
         self._must(output, f"write {remote}")
 

@@ -416,10 +416,13 @@ class SshBox(Box):
                     process.terminate()
                 process.close()
 
-        stdin: Any = process.stdin
-        stdout: Any = process.stdout
-        stderr: Any = process.stderr
-        return Pipes(stdin=stdin, stdout=stdout, stderr=stderr, wait=wait, kill=kill)
+        return Pipes(
+            stdin=_Writing(process.stdin),
+            stdout=_Reading(process.stdout),
+            stderr=_Reading(process.stderr),
+            wait=wait,
+            kill=kill,
+        )
 
     async def forward(self, remote_host: str, remote_port: int) -> Forward:
         """Listen on a free loopback port here and carry it to `remote_host` as the box sees it."""
@@ -445,6 +448,38 @@ class SshBox(Box):
                 await self.connection.wait_closed()
         if self._tunnel:
             await self._tunnel.close()
+
+
+class _Reading:
+    """A stream of asyncssh whose lost connection is an OSError, as with any other pipe."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def read(self, n: int = -1) -> bytes:
+        try:
+            return await self._stream.read(n)
+        except asyncssh.Error as error:
+            raise ConnectionResetError(str(error)) from error
+
+
+class _Writing:
+    """As `_Reading`, for the other direction."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data)
+
+    async def drain(self) -> None:
+        try:
+            await self._stream.drain()
+        except asyncssh.Error as error:
+            raise ConnectionResetError(str(error)) from error
+
+    def write_eof(self) -> None:
+        self._stream.write_eof()
 
 
 class _SshForward:
