@@ -15,6 +15,7 @@ import torch
 from homesplit_engine.attention import Plug, UnsupportedAttention
 from homesplit_engine.cache import KvShape
 from homesplit_engine.fingerprint import fingerprint, fingerprint_fields
+from homesplit_engine.kernels import can_pack, pack_linears
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _LAYER_KINDS = {"full_attention", "sliding_attention", "attention"}
@@ -67,6 +68,8 @@ def load_model(model_dir: Path, *, device: str, dtype: str) -> LoadedModel:
         raise ModelError(f"{model_dir.name}: {refusal}; this engine can't serve it")
     model = _load(model_dir, device, DTYPES[dtype])
     plug = Plug()
+    fields = fingerprint_fields(model_dir, dtype=dtype)
+    eos_token_ids = _eos_token_ids(model)
     shape = _look_at(model, model_dir.name, plug, text_config, device, DTYPES[dtype])
     return LoadedModel(
         model=model,
@@ -74,11 +77,11 @@ def load_model(model_dir: Path, *, device: str, dtype: str) -> LoadedModel:
         kv_shape=shape,
         name=model_dir.name,
         max_context=max_context_of(text_config),
-        eos_token_ids=_eos_token_ids(model),
+        eos_token_ids=eos_token_ids,
         vocab_size=int(text_config.vocab_size),
         device=torch.device(device),
         dtype=dtype,
-        fields=fingerprint_fields(model_dir, dtype=dtype),
+        fields=fields,
     )
 
 
@@ -150,6 +153,8 @@ def _look_at(
     with torch.inference_mode():
         own = model(tokens, position_ids=positions, use_cache=False).logits[0, -1:]
         model.set_attn_implementation(plug.name)
+        if can_pack(torch.device(device), dtype):
+            pack_linears(model)
         try:
             ours = model(
                 tokens, position_ids=positions, use_cache=False, logits_to_keep=last
