@@ -1,0 +1,88 @@
+"""Discovery for real on loopback: announcements come, go and may be malformed; SSH is tried."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import asyncssh
+import pytest
+from zeroconf import IPVersion
+from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
+
+from homesplit.core.found import Hint
+from homesplit.io.discovery import Browser, configured_hints, hints_of, try_hints
+from homesplit.io.known_hosts import remember
+
+SSH = "_ssh._tcp.local."
+
+
+async def test_an_announced_machine_appears_and_goes() -> None:
+    changed = asyncio.Event()
+    browser = Browser(["127.0.0.1"], changed.set)
+    assert await browser.start() is None
+    announcer = AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
+    info = AsyncServiceInfo(
+        SSH,
+        f"testbox.{SSH}",
+        port=2222,
+        addresses=[socket.inet_aton("192.0.2.7")],
+        server="testbox.local.",
+    )
+    try:
+        await announcer.async_register_service(info)
+        async with asyncio.timeout(20):
+            while not any(h.name == "testbox" for h in browser.hints()):
+                await changed.wait()
+                changed.clear()
+        (hint,) = [h for h in browser.hints() if h.name == "testbox"]
+        assert (hint.address, hint.port, hint.found_by) == ("192.0.2.7", 2222, "mDNS: ssh")
+        await announcer.async_unregister_service(info)
+        async with asyncio.timeout(20):
+            while any(h.name == "testbox" for h in browser.hints()):
+                await changed.wait()
+                changed.clear()
+    finally:
+        await announcer.async_close()
+        await browser.close()
+
+
+def test_hostile_records_give_no_hint() -> None:
+    for server in ("-oProxyCommand=touch x.local.", "a\x00b.local.", "\x1b[2J.local."):
+        info = SimpleNamespace(server=server, port=22, parsed_scoped_addresses=lambda: ["1.2.3.4"])
+        assert hints_of(SSH, f"\x1b.{SSH}", info) == []
+
+
+async def test_a_server_is_known_by_its_key_and_a_closed_port_says_why(tmp_path: Path) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
+    port = server.get_port()
+    hints = [
+        Hint(name="a", address="127.0.0.1", port=port, found_by="typed"),
+        Hint(name="b", address="127.0.0.1", port=1, found_by="typed"),
+        Hint(name="c", address="fe80::1", port=22, found_by="mDNS: ssh"),
+    ]
+    known = tmp_path / "known_hosts"
+    live, dead, zoneless = await try_hints(hints, [known])
+    assert (live.host_key, live.trusted, live.why) == (key.get_fingerprint(), False, None)
+    assert "refuses" in (dead.why or "")
+    assert "zone" in (zoneless.why or "")
+    remember(known, [f"[127.0.0.1]:{port}"], key.convert_to_public())
+    (again,) = await try_hints(hints[:1], [known])
+    assert again.trusted
+    server.close()
+
+
+async def test_hosts_of_the_ssh_configuration_are_hints_with_include_and_without_wildcards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "more").write_text("Host mini\n  HostName 10.0.0.8\n  User me\n")
+    config = tmp_path / "config"
+    config.write_text(f"Include {tmp_path}/more\nHost big *.lan !x\n  Port 2222\nHost *\n")
+    monkeypatch.setenv("HOMESPLIT_SSH_CONFIG", str(config))
+    hints = {h.name: h for h in await configured_hints()}
+    assert set(hints) == {"big", "mini"}
+    assert (hints["mini"].address, hints["mini"].user) == ("10.0.0.8", "me")
+    assert hints["big"].port == 2222

@@ -1,0 +1,320 @@
+"""Connections against a real SSH server on loopback: trust, keys, failures, files, forwarding."""
+# ruff: noqa: ASYNC240  (small files in a test's own folder)
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from homesplit.errors import TrustError, UnreachableError, UsageError
+from homesplit.io.box import Box
+from homesplit.io.local_box import LocalBox
+from homesplit.io.paths import Paths
+from homesplit.io.ssh import Connections, split_target
+
+
+@dataclass
+class Asked:
+    """Answers as told and remembers what was asked."""
+
+    trust: bool = True
+    secrets: list[str | None] = field(default_factory=list[str | None])
+    asked: list[str] = field(default_factory=list[str])
+
+    async def trust_host_key(self, box: str, fingerprint: str) -> bool:
+        self.asked.append(fingerprint)
+        return self.trust
+
+    async def secret(self, prompt: str) -> str | None:
+        self.asked.append(prompt)
+        return self.secrets.pop(0) if self.secrets else None
+
+
+class _Server(asyncssh.SSHServer):
+    def password_auth_supported(self) -> bool:
+        return True
+
+    def validate_password(self, username: str, password: str) -> bool:
+        return password == "right"
+
+    def connection_requested(
+        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
+    ) -> bool:
+        return True
+
+
+async def _sh(process: asyncssh.SSHServerProcess[bytes]) -> None:
+    process.stdout.write(b"\x1b[31mnoise of a start file {\n")
+    child = await asyncio.create_subprocess_exec(
+        "sh",
+        "-c",
+        process.command or "true",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    await process.redirect(child.stdin, child.stdout, child.stderr)
+    process.exit(await child.wait())
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A server's port and keys, and the desk's folders."""
+
+    port: int
+    host_key: asyncssh.SSHKey
+    client_key: asyncssh.SSHKey
+    home: Path
+    paths: Paths
+
+    def config(self, text: str) -> None:
+        (self.home / "ssh_config").write_text(text)
+
+    def connections(self, ask: Asked) -> Connections:
+        return Connections(paths=self.paths, ask=ask, connect_s=5.0)
+
+
+@contextlib.asynccontextmanager
+async def serving(lab_port: int, key: asyncssh.SSHKey, authorized: Path) -> AsyncGenerator[int]:
+    server = await asyncssh.listen(
+        "127.0.0.1",
+        lab_port,
+        server_host_keys=[key],
+        authorized_client_keys=str(authorized),
+        server_factory=_Server,
+        process_factory=_sh,
+        encoding=None,
+    )
+    try:
+        yield server.get_port()
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOMESPLIT_SSH_CONFIG", str(tmp_path / "ssh_config"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    (tmp_path / ".ssh").mkdir(mode=0o700)
+    host_key = asyncssh.generate_private_key("ssh-ed25519")
+    client_key = asyncssh.generate_private_key("ssh-ed25519")
+    client_key.write_public_key(str(tmp_path / "authorized"))
+    client_key.write_private_key(str(tmp_path / ".ssh" / "id_ed25519"))
+    paths = Paths(config=tmp_path / "c", cache=tmp_path / "k", data=tmp_path / "d")
+    async with serving(0, host_key, tmp_path / "authorized") as port:
+        made = Lab(port, host_key, client_key, tmp_path, paths)
+        made.config(f"Host box\n  HostName 127.0.0.1\n  Port {port}\n  User owner\n")
+        yield made
+
+
+async def test_an_unknown_key_is_asked_for_once_and_remembered_in_our_own_file(lab: Lab) -> None:
+    ask = Asked()
+    for _ in range(2):
+        async with lab.connections(ask) as connections:
+            box = await connections.connect("box")
+            assert box.host_key == lab.host_key.get_fingerprint()
+    assert ask.asked == [lab.host_key.get_fingerprint()]
+    assert lab.paths.known_hosts.stat().st_mode & 0o777 == 0o600
+    assert not (lab.home / ".ssh" / "known_hosts").exists()
+
+
+async def test_a_key_that_nobody_accepts_is_refused(lab: Lab) -> None:
+    async with lab.connections(Asked(trust=False)) as connections:
+        with pytest.raises(TrustError, match=r"is not known here"):
+            await connections.connect("box")
+
+
+async def test_a_changed_key_is_refused_with_file_line_and_the_one_command(lab: Lab) -> None:
+    other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+    known = lab.home / ".ssh" / "known_hosts"
+    known.write_text(f"# mine\n[127.0.0.1]:{lab.port} {other}")
+    before = known.read_bytes()
+    ask = Asked()
+    async with lab.connections(ask) as connections:
+        with pytest.raises(TrustError) as caught:
+            await connections.connect("box")
+    assert f"{known}, line 2" in caught.value.what
+    assert f"ssh-keygen -R '[127.0.0.1]:{lab.port}' -f '{known}'" in (caught.value.do_next or "")
+    assert ask.asked == []
+    assert known.read_bytes() == before
+
+
+async def test_only_what_lies_between_the_markers_is_read(lab: Lab) -> None:
+    async with lab.connections(Asked()) as connections:
+        box = await connections.connect("box")
+        output = await box.run("cat; echo oops >&2; exit 3", input=b"a\0b\n")
+    assert (output.raw, output.stderr, output.code) == (b"a\0b\n", "oops", 3)
+
+
+async def test_a_connection_is_used_again(lab: Lab) -> None:
+    async with lab.connections(Asked()) as connections:
+        assert await connections.connect("box") is await connections.connect("box")
+
+
+async def test_a_locked_key_is_opened_by_the_passphrase_and_a_wrong_one_asks_again(
+    lab: Lab,
+) -> None:
+    lab.client_key.write_private_key(str(lab.home / ".ssh" / "id_ed25519"), passphrase="open")
+    ask = Asked(secrets=["wrong", "open"])
+    async with lab.connections(ask) as connections:
+        await connections.connect("box")
+    assert len([a for a in ask.asked if "Passphrase" in a]) == 2
+
+
+async def test_a_password_is_asked_for_when_no_key_fits(lab: Lab) -> None:
+    (lab.home / ".ssh" / "id_ed25519").unlink()
+    async with lab.connections(Asked(secrets=["wrong", "right"])) as connections:
+        assert (await connections.connect("box")).user == "owner"
+
+
+async def test_without_a_person_a_refused_login_ends_in_one_sentence(lab: Lab) -> None:
+    (lab.home / ".ssh" / "id_ed25519").unlink()
+    async with lab.connections(Asked()) as connections:
+        with pytest.raises(UnreachableError, match="does not let owner in"):
+            await connections.connect("box")
+
+
+async def test_a_closed_port_is_told_as_refused(lab: Lab) -> None:
+    async with lab.connections(Asked()) as connections:
+        with pytest.raises(UnreachableError, match="refuses the connection"):
+            await connections.connect("127.0.0.1:1")
+
+
+async def test_a_server_that_is_not_ssh_is_told_within_the_deadline(lab: Lab) -> None:
+    async def http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.0 400 Bad Request\r\n\r\n" * 3)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(http, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with lab.connections(Asked()) as connections:
+        with pytest.raises(UnreachableError, match=r"SSH"):
+            await connections.connect(f"127.0.0.1:{port}")
+    server.close()
+
+
+async def test_a_silent_server_runs_into_the_deadline(lab: Lab) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    connections = Connections(paths=lab.paths, ask=Asked(), connect_s=0.5)
+    with pytest.raises(UnreachableError, match=r"no answer from .* within 0.5 s"):
+        await connections.connect(f"127.0.0.1:{port}")
+    server.close()
+
+
+async def test_a_jump_host_carries_the_connection_and_is_named_when_it_is_down(lab: Lab) -> None:
+    lab.config(
+        f"Host hop\n  HostName 127.0.0.1\n  Port {lab.port}\n  User owner\n"
+        "Host deadhop\n  HostName 127.0.0.1\n  Port 1\n  User owner\n"
+        f"Host inner\n  HostName 127.0.0.1\n  Port {lab.port}\n  User owner\n  ProxyJump hop\n"
+        f"Host lost\n  HostName 127.0.0.1\n  Port {lab.port}\n  User owner\n  ProxyJump deadhop\n"
+    )
+    async with lab.connections(Asked()) as connections:
+        assert (
+            await (await connections.connect("inner")).run("echo through")
+        ).stdout == "through\n"
+        with pytest.raises(UnreachableError, match="jump host deadhop"):
+            await connections.connect("lost")
+
+
+async def test_a_wrong_line_in_the_ssh_configuration_is_named(lab: Lab) -> None:
+    lab.config("Host box\n  Port many\n")
+    async with lab.connections(Asked()) as connections:
+        with pytest.raises(UsageError, match="ssh_config"):
+            await connections.connect("box")
+
+
+@pytest.mark.parametrize("name", ["", "-oProxyCommand=x", "a b", "x:0", "x:99999", "@"])
+async def test_names_that_cannot_be_are_refused(lab: Lab, name: str) -> None:
+    async with lab.connections(Asked()) as connections:
+        with pytest.raises(UsageError):
+            await connections.connect(name)
+
+
+@pytest.fixture(params=["ssh", "local"])
+async def box(request: pytest.FixtureRequest, lab: Lab) -> AsyncIterator[Box]:
+    async with lab.connections(Asked()) as connections:
+        yield await connections.connect("box") if request.param == "ssh" else LocalBox("here")
+
+
+async def test_files_are_put_whole_with_their_mode_and_continued(box: Box, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(bytes(range(256)) * 8192)
+    target = tmp_path / "a folder" / "it's here"
+    seen: list[int] = []
+    target.parent.mkdir()
+    Path(f"{target}.key1.part").write_bytes(source.read_bytes()[:1000])
+    await box.put(
+        source, str(target), mode=0o640, resume_key="key1", progress=lambda d, t: seen.append(d)
+    )
+    assert target.read_bytes() == source.read_bytes()
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert seen[-1] == source.stat().st_size
+    assert [p.name for p in target.parent.iterdir()] == ["it's here"]
+
+
+async def test_small_files_are_written_and_read(box: Box, tmp_path: Path) -> None:
+    target = str(tmp_path / "new" / "x y")
+    await box.write(target, b"secret\0")
+    assert await box.read(target) == b"secret\0"
+    assert Path(target).stat().st_mode & 0o777 == 0o600
+    assert await box.read(target + "?") is None
+
+
+async def test_a_box_that_cannot_write_says_so(box: Box) -> None:
+    with pytest.raises(UnreachableError, match="can't write /proc/nothing/x"):
+        await box.write("/proc/nothing/x", b"")
+
+
+async def test_a_script_talks_back_line_by_line(box: Box) -> None:
+    script = "while read x; do echo got $x; done"
+    async with box.start(script, keep_input=True) as running:
+        for word in ("one", "two"):
+            await running.write(word.encode() + b"\n")
+            assert await running.line(timeout_s=10) == f"got {word}"
+        running.end_input()
+        assert await running.line(timeout_s=10) is None
+        assert (await running.finish(timeout_s=10)).code == 0
+
+
+async def test_a_command_that_does_not_end_is_given_up(box: Box) -> None:
+    with pytest.raises(UnreachableError, match="did not end within"):
+        await box.run("sleep 60", timeout_s=0.5)
+
+
+async def test_a_background_process_does_not_hold_the_answer(box: Box) -> None:
+    assert (await box.run("sleep 2 & echo started", timeout_s=10)).stdout == "started\n"
+
+
+async def test_a_forwarded_port_leads_to_the_box_loopback(box: Box) -> None:
+    async def hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(hello, "127.0.0.1", 0)
+    forward = await box.forward("127.0.0.1", server.sockets[0].getsockname()[1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", forward.port)
+    assert await reader.read() == b"hello"
+    writer.close()
+    await forward.close()
+    server.close()
+
+
+def test_targets_are_taken_apart() -> None:
+    assert split_target("me@box:2222") == ("me", "box", 2222)
+    assert split_target("[fe80::1%eth0]:22") == (None, "fe80::1%eth0", 22)
+    assert split_target("fe80::1") == (None, "fe80::1", None)
