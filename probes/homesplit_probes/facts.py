@@ -221,8 +221,7 @@ _POWER = (
     "Battery) echo Battery=$(cat $s/status);; esac; done; pmset -g batt 2>/dev/null | head -1"
 )
 _PYTHONS = (
-    'for p in "$HOME"/.local/share/homesplit/*/venv/bin/python '
-    '"$HOME"/.local/share/homesplit/*/*/venv/bin/python '
+    'for p in "$HOME"/.local/share/homesplit/box/env/*/bin/python '
     "$(command -v python3) /usr/bin/python3 "
     '$(command -v python3.13 python3.12 python3.11 python3.10 python3.9); do [ -x "$p" ] && '
     'echo "$p|$("$p" -I -c \'import sys; from importlib.util import find_spec as f; '
