@@ -1,0 +1,117 @@
+"""`homesplit bench`: load and goodput, against any OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from homesplit.cli.load_arguments import (
+    SECONDS,
+    add_load_arguments,
+    add_server_arguments,
+    add_trace_arguments,
+    api_key_of,
+    seed_of,
+    trace_plan,
+    workload_of,
+)
+from homesplit.cli.output import add_json, command_context, print_json
+from homesplit.core.bench_result import BenchResult, bench_document, seconds_text
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.stages.bench import Target, bench, deployed
+from homesplit.stages.context import Context
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
+    """The command's arguments."""
+    parser = subparsers.add_parser("bench", help="measure a server under load")
+    add_server_arguments(parser)
+    add_load_arguments(parser)
+    add_trace_arguments(parser)
+    parser.add_argument("--no-notebook", action="store_true", help="keep no entry of this run")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when at least one request was completed, 1 when there is no data."""
+    result = asyncio.run(_bench(command_context(), args))
+    if args.json:
+        print_json(bench_document(result))
+    else:
+        _print_table(result)
+    return 1 if result.summary.no_data else 0
+
+
+async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
+    seed = seed_of(args)
+    plan = trace_plan(args, seed)
+    workload = _replayed(args) if plan else workload_of(ctx, args)
+
+    async def against(target: Target) -> BenchResult:
+        return await bench(
+            ctx,
+            target,
+            workload,
+            seconds=args.seconds or SECONDS,
+            seed=seed,
+            plan=plan,
+            warm_up=args.warm_up,
+            keep=not args.no_notebook,
+        )
+
+    if args.url:
+        return await against(
+            Target(url=args.url, api_key=api_key_of(args), model=args.model, api=args.api)
+        )
+    async with deployed(ctx) as target:
+        return await against(target)
+
+
+def _replayed(args: argparse.Namespace) -> Workload:
+    """A trace brings its own times and lengths; what is left are name and targets."""
+    targets = Targets()
+    kind = LengthClass(
+        name="trace",
+        share=1.0,
+        prompt_tokens_low=1,
+        prompt_tokens_high=1,
+        output_tokens_low=1,
+        output_tokens_high=1,
+    )
+    return Workload(
+        name=str(args.trace).rsplit("/", 1)[-1],
+        classes=(kind,),
+        arrivals=Arrivals(),
+        targets=Targets(
+            ttft_s=targets.ttft_s if args.ttft is None else args.ttft,
+            tpot_s=targets.tpot_s if args.tpot is None else args.tpot,
+        ),
+    )
+
+
+def _print_table(result: BenchResult) -> None:
+    """The figures by class as an aligned table on stdout."""
+    summary = result.summary
+    head = ("", "offered", "done", "TTFT p50", "p90", "TPOT p50", "stall p90", "attained", "good/s")
+    rows: list[tuple[str, ...]] = [head]
+    for name, figures in (("all", summary.figures), *summary.by_class.items()):
+        rows.append(
+            (
+                name,
+                str(figures.offered),
+                str(figures.completed),
+                seconds_text(figures.ttft_s.p50),
+                seconds_text(figures.ttft_s.p90),
+                seconds_text(figures.tpot_s.p50),
+                seconds_text(figures.stall_s.p90),
+                "no data" if figures.attainment is None else f"{figures.attainment:.0%}",
+                "no data" if summary.no_data else f"{figures.goodput_requests_per_s or 0:.3g}",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    for row in rows:
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+    for note in summary.notes:
+        print(f"note: {note}")
+    print(f"seed {result.seed}")

@@ -1,0 +1,138 @@
+"""Arguments that `bench` and `compare` share: which load, against whom."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from pathlib import Path
+
+from homesplit.core.load import LoadPlan, with_load
+from homesplit.core.replay import replay
+from homesplit.core.workload import Arrivals, LengthClass, Workload
+from homesplit.errors import UsageError
+from homesplit.io.traces import read_trace
+from homesplit.stages.context import Context
+
+SECONDS = 60.0
+
+
+def add_load_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is asked: a workload profile, or lengths, with rate or users, targets and seed."""
+    load = parser.add_argument_group("load")
+    load.add_argument("--workload", metavar="W", help="a workload profile's name or a TOML file")
+    load.add_argument("--prompt-tokens", type=int, metavar="P", help="instead of a workload")
+    load.add_argument("--output-tokens", type=int, metavar="O", help="instead of a workload")
+    load.add_argument("--rate", type=float, metavar="R", help="requests per second, open loop")
+    load.add_argument("--users", type=int, metavar="N", help="users at a time, closed loop")
+    load.add_argument("--seconds", type=float, metavar="N", help="how long requests are offered")
+    load.add_argument("--ttft", type=float, metavar="S", help="TTFT target, seconds")
+    load.add_argument("--tpot", type=float, metavar="S", help="TPOT target, seconds")
+    load.add_argument(
+        "--seed",
+        type=int,
+        help="the same seed gives the same requests; without it a fresh one is drawn and told",
+    )
+    load.add_argument("--warm-up", type=float, metavar="S", help="seconds to leave out at first")
+
+
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Against whom: any OpenAI-compatible server, or the current deployment."""
+    server = parser.add_argument_group("server")
+    server.add_argument("--url", help="an OpenAI-compatible server; else the current deployment")
+    server.add_argument("--api-key-file", metavar="FILE", help="a file that holds the server's key")
+    server.add_argument("--model", help="the model's name there; else the first one listed")
+    server.add_argument("--api", choices=("chat", "completions"), help="which door to use")
+
+
+def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    """Replaying a recorded load instead of drawing one."""
+    trace = parser.add_argument_group("replay")
+    trace.add_argument("--trace", metavar="FILE", help="Azure CSV, BurstGPT CSV, Mooncake JSONL")
+    trace.add_argument("--speed", type=float, default=1.0, help="replay so many times as fast")
+    trace.add_argument("--limit", type=int, metavar="N", help="at most so many requests")
+    trace.add_argument(
+        "--max-context", type=int, metavar="N", help="scale all lengths so that the longest fits"
+    )
+    trace.add_argument("--max-output", type=int, metavar="N", help="cut answers to so many tokens")
+
+
+def seed_of(args: argparse.Namespace) -> int:
+    """The seed asked for, or a fresh one."""
+    return secrets.randbelow(2**31) if args.seed is None else int(args.seed)
+
+
+def api_key_of(args: argparse.Namespace) -> str | None:
+    """The key in the file named, None without one; raises UsageError."""
+    if args.api_key_file is None:
+        return None
+    path = Path(args.api_key_file)
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("the API key file can't be read.", where=str(path)) from error
+
+
+def workload_of(ctx: Context, args: argparse.Namespace) -> Workload:
+    """The workload as the arguments mean it; raises UsageError or ProfileError."""
+    if args.rate is not None and args.users is not None:
+        raise UsageError("--rate and --users exclude each other.", do_next="Give one of them.")
+    base = _named(ctx, args.workload) if args.workload else _typed(args)
+    if args.rate is not None and not args.rate > 0:
+        raise UsageError("--rate must be above 0.")
+    if args.users is not None and args.users < 1:
+        raise UsageError("--users must be 1 or more.")
+    return with_load(
+        base,
+        rate_requests_per_s=args.rate,
+        users=args.users,
+        ttft_s=args.ttft,
+        tpot_s=args.tpot,
+    )
+
+
+def _named(ctx: Context, name: str) -> Workload:
+    # Imported here: profiles are only read when one is named.
+    from homesplit.io.profiles import load_workload
+
+    return load_workload(name, ctx.paths)
+
+
+def _typed(args: argparse.Namespace) -> Workload:
+    prompt, output = args.prompt_tokens, args.output_tokens
+    if prompt is None or output is None:
+        raise UsageError(
+            "no load is named.",
+            do_next="Give --workload W, or --prompt-tokens P and --output-tokens O.",
+        )
+    kind = LengthClass(
+        name="typed",
+        share=1.0,
+        prompt_tokens_low=prompt,
+        prompt_tokens_high=prompt,
+        output_tokens_low=output,
+        output_tokens_high=output,
+    )
+    return Workload(
+        name=f"{prompt}+{output} tokens",
+        classes=(kind,),
+        arrivals=Arrivals(rate_requests_per_s=1.0),
+    )
+
+
+def trace_plan(args: argparse.Namespace, seed: int) -> LoadPlan | None:
+    """The replay asked for, None without a trace; raises UsageError or ProfileError."""
+    if args.trace is None:
+        return None
+    trace = read_trace(Path(args.trace))
+    try:
+        return replay(
+            trace,
+            seed=seed,
+            speed=args.speed,
+            limit=args.limit,
+            seconds=args.seconds,
+            max_context_tokens=args.max_context,
+            max_output_tokens=args.max_output,
+        )
+    except ValueError as error:
+        raise UsageError(f"{error}.", where=str(args.trace)) from error

@@ -1,0 +1,134 @@
+"""The result of one load run: figures, raw records, the server's side, and how it was asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from homesplit_engine.records import ModeSetting
+from homesplit_engine.words import Figures
+from msgspec import Struct
+
+from homesplit.core.entry import LOOPBACK_LABEL, labelled
+from homesplit.core.measured import RequestLog
+from homesplit.core.served import ServerSide
+from homesplit.core.summary import RunSummary
+from homesplit.core.workload import Workload
+
+
+class BenchResult(Struct, frozen=True, kw_only=True):
+    """One run. `logs` are the raw records from which every figure can be computed again."""
+
+    workload: Workload
+    seconds: float
+    seed: int
+    salt: int
+    model: str
+    api: str
+    summary: RunSummary
+    server: ServerSide | None
+    """None where the server is not homesplit's own router or told nothing."""
+    setting: ModeSetting | None = None
+    fingerprint: str | None = None
+    loopback: bool | None = None
+    """None where it isn't known (a foreign server)."""
+    boxes: tuple[str, ...] = ()
+    started_at: str
+    lag_p99_s: float | None = None
+    stopped: bool = False
+    logs: tuple[RequestLog, ...] = ()
+    trace: str | None = None
+    entry: str | None = None
+    """Id of the notebook's entry, None when nothing was kept."""
+
+
+def figures_document(summary: RunSummary) -> dict[str, Any]:
+    """The figures with the keys that `bench`, `compare` and `demo` print."""
+    document = {
+        **msgspec.to_builtins(summary.figures),
+        "by_class": msgspec.to_builtins(summary.by_class),
+        "intervals": msgspec.to_builtins(summary.intervals),
+        "left_out": summary.left_out,
+        "warm_up_s": summary.warm_up_s,
+        "lateness_p99_s": summary.lateness_p99_s,
+        "notes": list(summary.notes),
+    }
+    return {**document, "no_data": summary.no_data} if summary.no_data else document
+
+
+def bench_document(result: BenchResult) -> dict[str, Any]:
+    """What `bench --json` prints: the figures, then what they rest on; no raw records."""
+    about = msgspec.to_builtins(result)
+    for key in ("summary", "logs", "workload"):
+        del about[key]
+    label = {"label": LOOPBACK_LABEL} if result.loopback else {}
+    return {
+        **figures_document(result.summary),
+        "workload": result.workload.name,
+        "targets": msgspec.to_builtins(result.workload.targets),
+        "arrivals": msgspec.to_builtins(result.workload.arrivals),
+        **{key: value for key, value in about.items() if key != "workload"},
+        **label,
+        "sentence": bench_sentence(result),
+    }
+
+
+def bench_sentence(result: BenchResult) -> str:
+    """The run in one plain sentence, with its label where it measured no network."""
+    summary = result.summary
+    if summary.no_data:
+        return labelled(f"{_where(result)}: {summary.no_data}.", result.loopback)
+    figures = summary.figures
+    parts = [
+        f"{_where(result)}, {figures.completed} of {figures.offered} requests were completed",
+        f"{_share(figures.attainment)} inside the targets ({_targets(result.workload)})",
+        _latencies(figures),
+    ]
+    if figures.goodput_requests_per_s is not None:
+        parts.append(f"goodput {figures.goodput_requests_per_s:.3g} requests/s")
+    return labelled("; ".join(parts) + ".", result.loopback)
+
+
+def _where(result: BenchResult) -> str:
+    arrivals = result.workload.arrivals
+    if result.trace:
+        load = f"Replaying {result.trace}"
+    elif arrivals.kind == "closed":
+        load = f"With {arrivals.users} users of {result.workload.name}"
+    else:
+        load = f"At {arrivals.rate_requests_per_s:g} requests/s of {result.workload.name}"
+    setting = result.setting
+    if setting is None:
+        return f"{load} against {result.model}"
+    return f"{load} in mode {setting.mode} ({setting.prefill} prefill)"
+
+
+def _share(value: float | None) -> str:
+    return "no data" if value is None else f"{value:.0%}"
+
+
+def _targets(workload: Workload) -> str:
+    targets = workload.targets
+    said = [
+        f"{name} {value:g} s"
+        for name, value in (("TTFT", targets.ttft_s), ("TPOT", targets.tpot_s))
+        if value is not None
+    ]
+    return ", ".join(said) or "no target set"
+
+
+def _latencies(figures: Figures) -> str:
+    first, each, stall = figures.ttft_s, figures.tpot_s, figures.stall_s
+    return (
+        f"TTFT {seconds_text(first.p50)} at p50 and {seconds_text(first.p90)} at p90, "
+        f"TPOT {seconds_text(each.p50)} at p50, stalled {seconds_text(stall.p90)} at p90"
+    )
+
+
+def seconds_text(value: float | None) -> str:
+    """A time with three figures, in ms below 0.1 s; "no data" where there is none."""
+    if value is None:
+        return "no data"
+    if value == 0:
+        return "0 s"
+    return f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:.3g} s"

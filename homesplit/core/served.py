@@ -1,0 +1,248 @@
+"""The server's side of a run: how requests were really served, what stalled them, energy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from homesplit_engine.records import (
+    ModeSwitch,
+    RequestRecord,
+    StepEvent,
+    TransferEvent,
+    WorkerStatus,
+)
+from homesplit_engine.words import Percentiles, percentiles
+from msgspec import Struct, field
+
+from homesplit.core.events import (
+    Event,
+    ModeSwitched,
+    RequestDone,
+    StatusSeen,
+    StepSeen,
+    TransferSeen,
+)
+
+CAUSES: tuple[str, ...] = ("prefill", "hand-off", "moved", "own step", "not seen")
+
+
+class ServerSide(Struct, frozen=True, kw_only=True):
+    """What the router's own records say of the requests of one run."""
+
+    requests: int
+    """Records seen; fewer than offered where the event stream lost some."""
+    served_as_asked: float | None
+    """Share of the completed requests that were served the way the mode says."""
+    served: dict[str, int]
+    """How many were served in which way (`colocated`, `split`, `resumed`, `none`)."""
+    handoffs: int
+    handoff_bytes: int
+    handoff_tokens: int
+    cached_tokens: int
+    moved: int
+    """Requests that were moved to another box after a failure."""
+    ttft_s: Percentiles
+    """From receipt at the router to the first token leaving it."""
+    queue_s: Percentiles
+    prefill_s: Percentiles
+    handoff_s: Percentiles
+    handoff_exposed_s: Percentiles
+    first_decode_s: Percentiles
+    stall_causes: dict[str, int]
+    """Gaps beyond the TPOT target by what the step timeline shows during them."""
+    energy: Energy
+
+
+class Energy(Struct, frozen=True, kw_only=True):
+    """Electric energy of all boxes during a run, or why it isn't known."""
+
+    joules: float | None
+    why: str | None = None
+    by_box: dict[str, float] = field(default_factory=dict[str, float])
+    """Mean power of each box that tells it, watts."""
+
+
+class Timed(Struct, frozen=True, kw_only=True):
+    """Everything the event stream told during one run, on the router's clock."""
+
+    records: tuple[RequestRecord, ...] = ()
+    steps: tuple[StepEvent, ...] = ()
+    transfers: tuple[TransferEvent, ...] = ()
+    statuses: tuple[WorkerStatus, ...] = ()
+    switches: tuple[ModeSwitch, ...] = ()
+
+
+def gather(events: Sequence[Event], run_id: str) -> Timed:
+    """Sort a run's events; records are those of this run's requests alone."""
+    prefix = f"{run_id}-"
+    return Timed(
+        records=tuple(
+            e.record
+            for e in events
+            if isinstance(e, RequestDone) and e.record.request_id.startswith(prefix)
+        ),
+        steps=tuple(_moved_step(e) for e in events if isinstance(e, StepSeen)),
+        transfers=tuple(_moved_transfer(e) for e in events if isinstance(e, TransferSeen)),
+        statuses=tuple(e.status for e in events if isinstance(e, StatusSeen)),
+        switches=tuple(e.switch for e in events if isinstance(e, ModeSwitched)),
+    )
+
+
+def _moved_step(seen: StepSeen) -> StepEvent:
+    event, offset_s = seen.event, seen.offset_s
+    return StepEvent(
+        box=event.box,
+        step=event.step,
+        start_s=event.start_s + offset_s,
+        end_s=event.end_s + offset_s,
+        decode=event.decode,
+        prefill=event.prefill,
+    )
+
+
+def _moved_transfer(seen: TransferSeen) -> TransferEvent:
+    event, offset_s = seen.event, seen.offset_s
+    return TransferEvent(
+        box_from=event.box_from,
+        box_to=event.box_to,
+        request_id=event.request_id,
+        start_s=event.start_s + offset_s,
+        end_s=event.end_s + offset_s,
+        bytes=event.bytes,
+        tokens=event.tokens,
+        exposed_s=event.exposed_s,
+        committed=event.committed,
+    )
+
+
+def server_side(timed: Timed, *, tpot_target_s: float | None) -> ServerSide | None:
+    """The server's figures; None when the router told of no request of this run."""
+    records = timed.records
+    if not records:
+        return None
+    done = [r for r in records if r.outcome == "completed"]
+    asked = [served_as_asked(r) for r in done]
+    return ServerSide(
+        requests=len(records),
+        served_as_asked=sum(asked) / len(asked) if asked else None,
+        served={way: sum(r.served == way for r in records) for way in _ways(records)},
+        handoffs=sum(bool(r.handoff_bytes) for r in records),
+        handoff_bytes=sum(r.handoff_bytes or 0 for r in records),
+        handoff_tokens=sum(r.handoff_tokens or 0 for r in records),
+        cached_tokens=sum(r.cached_tokens for r in records),
+        moved=sum(r.resubmitted > 0 for r in records),
+        ttft_s=percentiles(r.token_s[0] - r.received_s if r.token_s else None for r in done),
+        queue_s=percentiles(r.queue_s for r in done),
+        prefill_s=percentiles(r.prefill_s for r in done),
+        handoff_s=percentiles(r.handoff_s for r in done),
+        handoff_exposed_s=percentiles(r.handoff_exposed_s for r in done),
+        first_decode_s=percentiles(r.first_decode_s for r in done),
+        stall_causes=stall_causes(timed, tpot_target_s),
+        energy=energy(timed.statuses),
+    )
+
+
+def _ways(records: Sequence[RequestRecord]) -> list[str]:
+    return sorted({r.served for r in records})
+
+
+def served_as_asked(record: RequestRecord) -> bool:
+    """Whether a request was served the way its mode says: no fallback, no move.
+
+    In `split` the hand-off must have happened; in `auto` any planned way is right. A prompt
+    whose KV the decode box held already needs no hand-off.
+    """
+    match record.mode:
+        case "split":
+            return record.served == "split"
+        case "colocated" | "replica":
+            return record.served == "colocated"
+        case "auto":
+            return record.served in ("colocated", "split")
+
+
+def stall_causes(timed: Timed, tpot_target_s: float | None) -> dict[str, int]:
+    """Count gaps beyond the target by what happened on the decode box meanwhile.
+
+    `prefill`: a step that read somebody's prompt overlaps the gap; `hand-off`: this request's
+    own KV was still on its way; `moved`: the request changed boxes; `own step`: the box only
+    decoded, too slowly; `not seen`: no step event covers the gap.
+    """
+    if tpot_target_s is None:
+        return {}
+    counts = dict.fromkeys(CAUSES, 0)
+    steps = sorted(timed.steps, key=_end)
+    for record in timed.records:
+        times = record.token_s
+        for earlier, later in itertools.pairwise(times):
+            if later - earlier > tpot_target_s:
+                counts[_cause(record, earlier, later, steps, timed.transfers)] += 1
+    return {cause: count for cause, count in counts.items() if count}
+
+
+def _end(step: StepEvent) -> float:
+    return step.end_s
+
+
+def _cause(
+    record: RequestRecord,
+    earlier: float,
+    later: float,
+    steps: Sequence[StepEvent],
+    transfers: Sequence[TransferEvent],
+) -> str:
+    own = [t for t in transfers if t.request_id == record.request_id]
+    if any(t.start_s < later and t.end_s > earlier for t in own):
+        return "hand-off"
+    if record.resubmitted:
+        return "moved"
+    boxes = (record.decode_box, record.prefill_box)
+    meanwhile = [
+        s for s in _overlapping(steps, earlier, later) if s.box in boxes and s.start_s < later
+    ]
+    if any(piece.request_id != record.request_id for s in meanwhile for piece in s.prefill):
+        return "prefill"
+    return "own step" if meanwhile else "not seen"
+
+
+def _overlapping(steps: Sequence[StepEvent], earlier: float, later: float) -> list[StepEvent]:
+    """Steps (sorted by end) that run between the two moments; a binary search finds the first."""
+    low, high = 0, len(steps)
+    while low < high:
+        middle = (low + high) // 2
+        if steps[middle].end_s <= earlier:
+            low = middle + 1
+        else:
+            high = middle
+    found: list[StepEvent] = []
+    for step in steps[low:]:
+        found.append(step)
+        if step.end_s >= later and len(found) > 8:
+            break
+    return found
+
+
+def energy(statuses: Sequence[WorkerStatus]) -> Energy:
+    """Energy by the trapezium rule over each box's own power readings; idle isn't subtracted."""
+    boxes = sorted({s.box for s in statuses})
+    if not boxes:
+        return Energy(joules=None, why="no box told its status")
+    total, watts = 0.0, dict[str, float]()
+    for box in boxes:
+        told = [s for s in statuses if s.box == box and s.power_w is not None]
+        if len(told) < 2:
+            why = next((s.power_why for s in statuses if s.box == box and s.power_why), None)
+            return Energy(joules=None, why=f"{box}: {why or 'no power reading'}", by_box=watts)
+        joules = _trapezium(told)
+        span_s = told[-1].clock_s - told[0].clock_s
+        total += joules
+        watts[box] = joules / span_s if span_s > 0 else told[0].power_w or 0.0
+    return Energy(joules=total, by_box=watts)
+
+
+def _trapezium(told: Sequence[WorkerStatus]) -> float:
+    pairs = itertools.pairwise(told)
+    return sum(
+        ((a.power_w or 0.0) + (b.power_w or 0.0)) / 2 * (b.clock_s - a.clock_s) for a, b in pairs
+    )

@@ -1,0 +1,244 @@
+"""Offers a planned load to a server and keeps what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+import aiohttp
+from homesplit_engine.words import Figures
+from msgspec.structs import replace
+
+from homesplit.core.bench_result import BenchResult, bench_document, bench_sentence
+from homesplit.core.entry import About
+from homesplit.core.events import LoadEnded, LoadStarted, StageEnded, StageStarted
+from homesplit.core.load import LoadPlan, plan_load
+from homesplit.core.served import ServerSide, gather, server_side
+from homesplit.core.summary import summarise
+from homesplit.core.workload import Workload
+from homesplit.errors import EngineError, UsageError
+from homesplit.io.endpoint import Api, Endpoint, base_url, connect
+from homesplit.io.load import LoadResult, new_session, run_load
+from homesplit.io.router_status import RouterStatus, read_router_status
+from homesplit.stages.context import Context
+from homesplit.stages.load_watch import EventBox, LoadCounter, watching
+from homesplit.stages.notebook import record
+
+STAGE = "bench"
+DISTORTED_SHARE = 0.01
+"""Above this share of the median TPOT, the generator's own lateness is worth a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The server to measure."""
+
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    model: str | None = None
+    api: Api | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A server that has been asked who it is and how it counts tokens."""
+
+    target: Target
+    session: aiohttp.ClientSession
+    endpoint: Endpoint
+    status: RouterStatus | None
+
+
+@contextlib.asynccontextmanager
+async def prepared(target: Target) -> AsyncGenerator[Prepared, None]:
+    """An open session to the server, calibrated; raises EngineError when it can't answer."""
+    async with new_session() as session:
+        status = await read_router_status(session, target.url, target.api_key)
+        endpoint = await connect(
+            session, target.url, api_key=target.api_key, model=target.model, api=target.api
+        )
+        yield Prepared(target=target, session=session, endpoint=endpoint, status=status)
+
+
+@contextlib.asynccontextmanager
+async def deployed(ctx: Context) -> AsyncGenerator[Target, None]:
+    """The current deployment's API while the block lasts; raises EngineError without one."""
+    # Imported here: a foreign server needs nothing of deployments.
+    from homesplit.stages import deploy
+
+    deployment = await deploy.status(ctx)
+    if deployment is None:
+        raise EngineError(
+            "nothing is deployed.",
+            do_next="Start with `homesplit up`, or name a server with --url.",
+        )
+    async with deploy.forward(ctx, deployment) as api:
+        yield Target(url=api.url, api_key=api.api_key)
+
+
+async def bench(
+    ctx: Context,
+    target: Target,
+    workload: Workload,
+    *,
+    seconds: float,
+    seed: int,
+    salt: int = 0,
+    plan: LoadPlan | None = None,
+    warm_up: float | None = None,
+    stop: asyncio.Event | None = None,
+    keep: bool = True,
+) -> BenchResult:
+    """Run `workload` (or the given `plan`) for `seconds` and keep the run in the notebook.
+
+    Raises UsageError for an impossible load, EngineError when the server can't be used.
+    """
+    planned = plan or make_load(workload, seconds=seconds, seed=seed)
+    ctx.emit(StageStarted(stage=STAGE, sentence=f"Asking {base_url(target.url)} who it is."))
+    async with prepared(target) as server:
+        result = await run_once(
+            ctx, server, workload, planned, salt=salt, warm_up=warm_up, stop=stop
+        )
+    if plan is not None:
+        result = replace(result, trace=plan.workload)
+    if keep:
+        result = keep_run(ctx, result)
+    ctx.emit(StageEnded(stage=STAGE, sentence=bench_sentence(result)))
+    return result
+
+
+def make_load(workload: Workload, *, seconds: float, seed: int) -> LoadPlan:
+    """The planned load; raises UsageError where the workload can't be meant."""
+    try:
+        return plan_load(workload, seed=seed, seconds=seconds)
+    except ValueError as error:
+        raise UsageError(f"workload {workload.name}: {error}.") from error
+
+
+async def run_once(
+    ctx: Context,
+    server: Prepared,
+    workload: Workload,
+    plan: LoadPlan,
+    *,
+    salt: int = 0,
+    warm_up: float | None = None,
+    stop: asyncio.Event | None = None,
+) -> BenchResult:
+    """One load against a prepared server; tells events, writes no entry."""
+    run_id = f"hs{secrets.token_hex(4)}"
+    arrivals = workload.arrivals
+    ctx.emit(
+        LoadStarted(
+            workload=workload.name,
+            rate_requests_per_s=arrivals.rate_requests_per_s,
+            seconds=plan.seconds,
+        )
+    )
+    counter = LoadCounter(ctx, plan, STAGE)
+    async with _events(ctx, server) as box:
+        async with counter.telling():
+            load = await run_load(
+                server.session,
+                server.endpoint,
+                plan,
+                run_id=run_id,
+                salt=salt,
+                tell=counter.count,
+                stop=stop,
+            )
+        side = await _server_side(box, load, workload)
+    status = await read_router_status(server.session, server.target.url, server.target.api_key)
+    result = _result(server, status, workload, plan, load, side, salt, warm_up)
+    ctx.emit(LoadEnded(workload=workload.name, figures=result.summary.figures))
+    return result
+
+
+@contextlib.asynccontextmanager
+async def _events(ctx: Context, server: Prepared) -> AsyncGenerator[EventBox | None, None]:
+    """The router's events during the block; None from a server that isn't homesplit's."""
+    if server.status is None:
+        yield None
+        return
+    async with watching(ctx, base_url(server.target.url), server.target.api_key) as box:
+        yield box
+
+
+async def _server_side(
+    box: EventBox | None, load: LoadResult, workload: Workload
+) -> ServerSide | None:
+    """The server's figures of this run once its last records are here."""
+    if box is None:
+        return None
+    await box.wait_for({log.request_id for log in load.logs})
+    timed = gather(box.events, load.run_id)
+    return server_side(timed, tpot_target_s=workload.targets.tpot_s)
+
+
+def _result(
+    server: Prepared,
+    status: RouterStatus | None,
+    workload: Workload,
+    plan: LoadPlan,
+    load: LoadResult,
+    side: ServerSide | None,
+    salt: int,
+    warm_up: float | None,
+) -> BenchResult:
+    summary = summarise(plan, load.logs, workload.targets, warm_up=warm_up)
+    notes = (*server.endpoint.notes, *summary.notes, *_generator_notes(load, summary.figures))
+    return BenchResult(
+        workload=workload,
+        seconds=plan.seconds,
+        seed=plan.seed,
+        salt=salt,
+        model=server.endpoint.model,
+        api=server.endpoint.api,
+        summary=replace(summary, notes=notes),
+        server=side,
+        setting=status.setting if status else None,
+        fingerprint=status.fingerprint if status else None,
+        loopback=status.loopback if status else None,
+        boxes=tuple(worker.box for worker in status.workers) if status else (),
+        started_at=load.started_at,
+        lag_p99_s=load.lag_p99_s,
+        stopped=load.stopped,
+        logs=load.logs,
+    )
+
+
+def _generator_notes(load: LoadResult, figures: Figures) -> tuple[str, ...]:
+    """What the load generator must say of itself: lateness that could colour the figures."""
+    lag_s, each_s = load.lag_p99_s, figures.tpot_s.p50
+    stopped = ("the run was stopped before its end",) if load.stopped else ()
+    if lag_s is None or each_s is None or lag_s <= DISTORTED_SHARE * each_s:
+        return stopped
+    note = (
+        f"the load generator's own event loop woke up to {lag_s * 1000:.2g} ms late (p99): "
+        "single gaps may be off by as much, means are not"
+    )
+    return (*stopped, note)
+
+
+def keep_run(ctx: Context, result: BenchResult) -> BenchResult:
+    """Write the run into the notebook; the result with the entry's id."""
+    about = About(
+        seeds={"load": result.seed, "salt": result.salt},
+        model=result.model,
+        fingerprint=result.fingerprint,
+        boxes=result.boxes,
+        settings={"mode": result.setting, "workload": result.workload, "api": result.api},
+        loopback=result.loopback,
+    )
+    entry = record(
+        ctx,
+        "run",
+        bench_sentence(result),
+        bench_document(result),
+        about=about,
+        raw={"requests": result.logs},
+    )
+    return replace(result, entry=entry)

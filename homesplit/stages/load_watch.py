@@ -1,0 +1,114 @@
+"""What goes on beside a running load: progress told once a second, the router's events kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+from homesplit.core.events import Event, Progress, RequestDone
+from homesplit.core.load import LoadPlan
+from homesplit.core.measured import RequestLog
+from homesplit.stages.context import Context
+
+TELL_EVERY_S = 1.0
+FIRST_EVENT_S = 3.0
+"""How long to wait for the router's event stream before a load begins."""
+LAST_RECORDS_S = 2.0
+"""How long to wait after a load for the router's last records."""
+MAX_EVENTS = 500_000
+"""Of one run; the oldest step events beyond it are not kept."""
+
+
+class LoadCounter:
+    """Counts what has ended and tells it once a second."""
+
+    def __init__(self, ctx: Context, plan: LoadPlan, stage: str) -> None:
+        self._ctx = ctx
+        self._plan = plan
+        self._stage = stage
+        self._ended = 0
+        self._bad = 0
+        self._began = time.monotonic()
+
+    def count(self, log: RequestLog) -> None:
+        """One request has ended."""
+        self._ended += 1
+        self._bad += log.outcome != "completed"
+
+    @contextlib.asynccontextmanager
+    async def telling(self) -> AsyncGenerator[None, None]:
+        """Tell the progress until the block ends."""
+        self._began = time.monotonic()
+        task = asyncio.create_task(self._tell(), name="load-progress")
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            passed_s = time.monotonic() - self._began
+            left_s = max(0.0, self._plan.seconds - passed_s)
+            bad = f", {self._bad} not completed" if self._bad else ""
+            self._ctx.emit(
+                Progress(
+                    stage=self._stage,
+                    step="load",
+                    done=min(passed_s, self._plan.seconds),
+                    total=self._plan.seconds,
+                    unit="s",
+                    left_s=left_s,
+                    sentence=f"{passed_s:.0f} s: {self._ended} requests ended{bad}",
+                )
+            )
+
+
+class EventBox:
+    """The router's events of one run, kept as they come."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.first = asyncio.Event()
+        self._records: set[str] = set()
+        self._more = asyncio.Event()
+
+    def take(self, event: Event) -> None:
+        """Keep one event."""
+        self.first.set()
+        if len(self.events) < MAX_EVENTS:
+            self.events.append(event)
+        if isinstance(event, RequestDone):
+            self._records.add(event.record.request_id)
+            self._more.set()
+
+    async def wait_for(self, ids: set[str]) -> None:
+        """Until the records of all these requests are here, or the time for that is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_RECORDS_S):
+                while not ids <= self._records:
+                    self._more.clear()
+                    await self._more.wait()
+
+
+@contextlib.asynccontextmanager
+async def watching(ctx: Context, url: str, api_key: str | None) -> AsyncGenerator[EventBox, None]:
+    """Follow the router's event stream until the block ends."""
+    # Imported here: the stages of serving pull in more than a foreign server needs.
+    from homesplit.stages.serve import follow
+
+    box = EventBox()
+    own = replace(ctx, emit=box.take)
+    task = asyncio.create_task(follow(own, url, api_key), name="load-events")
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(box.first.wait(), FIRST_EVENT_S)
+        yield box
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,307 @@
+"""The load generator against a fake server over real HTTP: every way a server may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from homesplit_engine.words import tpot_s, ttft_s
+
+from homesplit.core.load import LoadPlan, plan_load
+from homesplit.core.measured import RequestLog, timeline
+from homesplit.core.summary import RunSummary, summarise
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.errors import EngineError
+from homesplit.io.endpoint import Endpoint, connect
+from homesplit.io.load import LoadResult, new_session, run_load
+from tests.io.fake_openai import FakeServer, Manners, fake_server, token
+
+
+def small_plan(
+    *, requests: int = 4, prompt: int = 20, output: int = 8, cancel_share: float = 0.0
+) -> LoadPlan:
+    kind = LengthClass(
+        name="small",
+        share=1.0,
+        prompt_tokens_low=prompt,
+        prompt_tokens_high=prompt,
+        output_tokens_low=output,
+        output_tokens_high=output,
+    )
+    workload = Workload(
+        name="small",
+        classes=(kind,),
+        arrivals=Arrivals(rate_requests_per_s=requests / 0.1, burstiness=0.0),
+        cancel_share=cancel_share,
+        cancel_after_s=0.01,
+    )
+    return plan_load(workload, seed=1, seconds=0.1)
+
+
+async def offer(
+    server: FakeServer, plan: LoadPlan | None = None, *, api: str | None = None
+) -> tuple[LoadResult, Endpoint]:
+    async with new_session() as session:
+        endpoint = await connect(session, server.url, api=api)  # pyright: ignore[reportArgumentType]
+        result = await run_load(session, endpoint, plan or small_plan(), run_id="run", drain_s=10.0)
+    return result, endpoint
+
+
+def figures(result: LoadResult, plan: LoadPlan | None = None) -> RunSummary:
+    return summarise(plan or small_plan(), result.logs, Targets(), warm_up=0.0)
+
+
+def outcomes(logs: Sequence[RequestLog]) -> set[str]:
+    return {log.outcome for log in logs}
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+async def test_every_token_of_every_request_is_stamped_in_order(api: str) -> None:
+    async with fake_server() as server:
+        result, _ = await offer(server, api=api)
+    assert len(result.logs) == 4 and outcomes(result.logs) == {"completed"}
+    for log in result.logs:
+        assert len(log.arrival_s) == 8 and list(log.arrival_s) == sorted(log.arrival_s)
+        assert log.sent_s <= log.arrival_s[0]
+        assert log.text == "".join(token(i) for i in range(8))
+        assert (log.prompt_tokens, log.output_tokens, log.tokens_from) == (20, 8, "usage")
+
+
+@pytest.mark.parametrize("first", ["role", "empty"])
+async def test_an_empty_first_chunk_does_not_stop_the_ttft_clock(first: str) -> None:
+    manners = Manners(first=first, first_wait_s=0.3)  # pyright: ignore[reportArgumentType]
+    async with fake_server(manners) as server:
+        result, _ = await offer(server, api="chat")
+        written = {seen.request_id: seen.writes_ns for seen in server.load_requests()}
+    for log in result.logs:
+        first_s = ttft_s(timeline(log))
+        assert first_s is not None and first_s >= 0.3
+        assert len(log.arrival_s) == len(written[log.request_id]) == 8
+
+
+async def test_reasoning_counts_as_content_and_is_said() -> None:
+    async with fake_server(Manners(reasoning_only=True)) as server:
+        result, _ = await offer(server, api="chat")
+    assert all(log.reasoning and len(log.arrival_s) == 8 for log in result.logs)
+    assert any("reasoning counts as content" in note for note in figures(result).notes)
+
+
+async def test_a_whole_answer_in_one_chunk_has_a_ttft_and_no_tpot() -> None:
+    async with fake_server(Manners(whole=True)) as server:
+        result, _ = await offer(server)
+    for log in result.logs:
+        line = timeline(log)
+        assert line.tokens == 8 and ttft_s(line) is not None
+        assert tpot_s(line) is None
+
+
+async def test_comment_lines_are_no_tokens() -> None:
+    async with fake_server(Manners(comment=True)) as server:
+        result, _ = await offer(server)
+    assert all(len(log.arrival_s) == 8 for log in result.logs)
+
+
+async def test_a_stream_without_chunks_is_a_failure_and_never_a_quick_answer() -> None:
+    async with fake_server(Manners()) as server, new_session() as session:
+        endpoint = await connect(session, server.url)
+        server.manners = Manners(no_chunks=True)
+        result = await run_load(session, endpoint, small_plan(), run_id="run")
+    assert outcomes(result.logs) == {"failed"}
+    summary = figures(result)
+    assert summary.figures.ttft_s.p50 is None
+    assert summary.no_data is not None and "holds no content" in summary.no_data
+
+
+async def test_an_answer_that_is_not_streamed_is_taken_and_said() -> None:
+    async with fake_server(Manners(json_reply=True)) as server:
+        result, _ = await offer(server, api="chat")
+    assert all(log.outcome == "completed" and not log.streamed for log in result.logs)
+    assert any("one piece" in note for note in figures(result).notes)
+
+
+@pytest.mark.parametrize("chunk_usage", [True, False])
+async def test_tpot_does_not_depend_on_how_many_tokens_a_chunk_holds(chunk_usage: bool) -> None:
+    medians: dict[int, float] = {}
+    plan = small_plan(requests=2, output=128)
+    for each in (1, 4, 64):
+        manners = Manners(tokens_per_chunk=each, itl_s=0.005, chunk_usage=chunk_usage)
+        async with fake_server(manners) as server:
+            result, _ = await offer(server, plan)
+        assert {len(log.arrival_s) for log in result.logs} == {128 // each}
+        summary = figures(result, plan)
+        assert summary.figures.itl_s.count == 2 * (128 - each)
+        median = summary.figures.tpot_s.p50
+        assert median is not None
+        medians[each] = median
+    assert medians[4] == pytest.approx(medians[1], rel=0.3)
+    assert medians[64] == pytest.approx(medians[1], rel=0.3)
+
+
+async def test_without_usage_token_counts_are_called_estimated() -> None:
+    async with fake_server(Manners(usage=False, tokens_per_chunk=4)) as server:
+        result, endpoint = await offer(server)
+    assert all(log.tokens_from == "one a chunk" for log in result.logs)
+    assert any("estimated" in note for note in figures(result).notes)
+    assert any("estimated" in note for note in endpoint.notes)
+
+
+@pytest.mark.parametrize(("tokens", "defined"), [(1, False), (2, True)])
+async def test_a_one_token_answer_has_no_tpot_and_a_two_token_answer_one_gap(
+    tokens: int, defined: bool
+) -> None:
+    plan = small_plan(output=tokens)
+    async with fake_server() as server:
+        result, _ = await offer(server, plan)
+    for log in result.logs:
+        line = timeline(log)
+        assert (tpot_s(line) is not None) == defined
+        if defined:
+            assert tpot_s(line) == pytest.approx(line.token_s[1] - line.token_s[0])
+    summary = figures(result, plan)
+    assert summary.figures.completed == 4
+    assert summary.figures.tpot_s.count == (4 if defined else 0)
+
+
+async def test_a_server_that_refuses_everything_gives_no_data() -> None:
+    async with fake_server(Manners(refuse_with=503)) as server:
+        result, endpoint = await offer(server)
+    assert any("refused" in note for note in endpoint.notes)
+    summary = figures(result)
+    assert outcomes(result.logs) == {"rejected"}
+    assert summary.figures.rejected == 4 and summary.figures.attainment == 0.0
+    assert summary.figures.ttft_s.p50 is None and summary.figures.tpot_s.p99 is None
+    assert summary.figures.throughput_tokens_per_s == 0.0
+    assert summary.no_data is not None and "503 too busy" in summary.no_data
+
+
+async def test_one_answer_in_many_gives_that_one_answers_figures_alone() -> None:
+    plan = small_plan(requests=20)
+    async with fake_server() as server, new_session() as session:
+        endpoint = await connect(session, server.url)
+        server.seen.clear()
+        server.manners = Manners(refuse_with=429, serve_one_in=20)
+        result = await run_load(session, endpoint, plan, run_id="run")
+    summary = figures(result, plan)
+    assert (summary.figures.completed, summary.figures.rejected) == (1, 19)
+    assert summary.figures.ttft_s.count == 1
+    assert summary.figures.attainment == pytest.approx(0.05)
+
+
+async def test_an_error_inside_the_stream_fails_the_request_with_its_words() -> None:
+    async with fake_server() as server, new_session() as session:
+        endpoint = await connect(session, server.url)
+        server.manners = Manners(error_after=3)
+        result = await run_load(session, endpoint, small_plan(), run_id="run")
+    assert outcomes(result.logs) == {"failed"}
+    assert all("the engine failed" in (log.error or "") for log in result.logs)
+
+
+async def test_a_broken_connection_fails_the_request_and_keeps_what_came() -> None:
+    async with fake_server() as server, new_session() as session:
+        endpoint = await connect(session, server.url)
+        server.manners = Manners(break_after=3)
+        result = await run_load(session, endpoint, small_plan(), run_id="run")
+    assert outcomes(result.logs) == {"failed"}
+    assert all(len(log.arrival_s) == 3 for log in result.logs)
+
+
+async def test_users_who_cancel_close_the_connection_and_count_as_offered() -> None:
+    plan = small_plan(requests=10, output=500, cancel_share=1.0)
+    async with fake_server() as server:
+        result, _ = await offer(server, plan)
+        closed = [seen.closed_by_client for seen in server.load_requests()]
+    assert outcomes(result.logs) == {"cancelled"}
+    assert all(closed)
+    assert figures(result, plan).figures.attainment == 0.0
+
+
+async def test_a_slow_server_does_not_slow_the_offered_load() -> None:
+    plan = small_plan(requests=20)
+    async with fake_server(Manners(ttft_s=1.0)) as server:
+        result, _ = await offer(server, plan)
+    assert len(result.logs) == 20
+    assert max(log.sent_s for log in result.logs) < min(log.arrival_s[0] for log in result.logs)
+
+
+async def test_answers_that_do_not_come_in_time_fail_by_time_out() -> None:
+    async with fake_server() as server, new_session() as session:
+        endpoint = await connect(session, server.url)
+        server.manners = Manners(ttft_s=30.0)
+        result = await run_load(session, endpoint, small_plan(), run_id="r", drain_s=0.1)
+    assert outcomes(result.logs) == {"failed"}
+    assert all("waiting time" in (log.error or "") for log in result.logs)
+
+
+async def test_a_template_and_its_tokens_are_measured_and_the_prompt_length_kept() -> None:
+    async with fake_server(Manners(template_tokens=7)) as server:
+        result, endpoint = await offer(server, api="chat")
+    assert endpoint.fit.measured and endpoint.fit.fixed == pytest.approx(7)
+    assert {log.prompt_tokens for log in result.logs} == {20}
+
+
+async def test_calibration_prompts_differ_from_each_other_and_from_the_load_at_once() -> None:
+    async with fake_server() as server:
+        await offer(server)
+        firsts = [str(seen.body["prompt"]).split()[0] for seen in server.seen]
+    assert len(firsts) == 6
+    assert len(set(firsts[:2])) == 2 and len(set(firsts[2:])) == 4
+    assert len({str(seen.body["prompt"])[:40] for seen in server.seen}) == 6
+
+
+async def test_a_strict_server_is_asked_without_the_fields_it_does_not_know() -> None:
+    async with fake_server(Manners(strict_fields=True)) as server:
+        result, endpoint = await offer(server)
+    assert not endpoint.dialect.ignore_eos
+    assert outcomes(result.logs) == {"completed"}
+
+
+async def test_a_server_with_the_chat_door_alone_is_asked_there() -> None:
+    async with fake_server(Manners(chat_only=True)) as server:
+        _, endpoint = await offer(server)
+    assert endpoint.api == "chat"
+
+
+async def test_the_same_seed_sends_the_same_bodies_to_every_server() -> None:
+    bodies: list[list[object]] = []
+    for _ in range(2):
+        async with fake_server() as server:
+            await offer(server)
+            seen = sorted(server.load_requests(), key=lambda s: str(s.request_id))
+            bodies.append([s.body for s in seen])
+    assert bodies[0] == bodies[1]
+
+
+async def test_a_closed_loop_never_has_more_requests_open_than_users() -> None:
+    kind = LengthClass(
+        name="small",
+        share=1.0,
+        prompt_tokens_low=5,
+        prompt_tokens_high=5,
+        output_tokens_low=3,
+        output_tokens_high=3,
+    )
+    workload = Workload(name="closed", classes=(kind,), arrivals=Arrivals(kind="closed", users=2))
+    plan = plan_load(workload, seed=1, seconds=0.3)
+    async with fake_server() as server:
+        result, _ = await offer(server, plan)
+    edges = [(log.sent_s, 1) for log in result.logs] + [
+        (log.ended_s or 0, -1) for log in result.logs
+    ]
+    running, most = 0, 0
+    for _, step in sorted(edges):
+        running += step
+        most = max(most, running)
+    assert most <= 2 and len(result.logs) > 4
+    assert outcomes(result.logs) == {"completed"}
+
+
+async def test_nobody_there_is_told_in_a_sentence() -> None:
+    async with new_session() as session:
+        with pytest.raises(EngineError, match="no server answers"):
+            await connect(session, "http://127.0.0.1:9")
+
+
+async def test_a_refused_key_is_told_in_a_sentence() -> None:
+    async with fake_server(Manners(api_key="right")) as server, new_session() as session:
+        with pytest.raises(EngineError, match="refuses the API key"):
+            await connect(session, server.url, api_key="wrong")
