@@ -29,7 +29,8 @@ for p in python3.13 python3.12 python3.11 python3.14 python3; do
   [ -n "$version" ] || continue
   say python "$version $path"
 done
-at="$HOME"; say free_kb "$(df -Pk "$at" 2>/dev/null | awk 'NR==2 {print $4}')"
+at="$root"; while [ ! -d "$at" ]; do at=${at%/*}; done
+say free_kb "$(df -Pk "$at" 2>/dev/null | awk 'NR==2 {print $4}')"
 if [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; then say gpu nvidia; fi
 if [ -r /var/lib/systemd/linger/"$(id -un)" ] && systemctl --user show-environment >/dev/null 2>&1
 then say unit yes; fi

@@ -186,7 +186,7 @@ async def wait_ready(box: Box, place: EnginePlace, role: Role) -> str:
     rounds = _ROUND_S * 4
     script = f"{_head(place.run)}role={role}; ROUNDS={rounds}\n{_WHO}{_WAIT}"
     for _ in range(round(_READY_S / _ROUND_S)):
-        output = await box.run(script, timeout_s=_ROUND_S * 4)
+        output = await box.run(script, timeout_s=_ROUND_S * 2.0)
         if output.ok:
             return output.stdout
         if output.code == 9:
