@@ -116,7 +116,10 @@ class Fleet:
 
     def usable(self) -> list[WorkerLink]:
         """The workers that requests may be placed on, in the order of the settings file."""
-        return [link for link in self.links.values() if self.why_not(link) is None]
+        return [link for link in self.links.values() if self._is_usable(link)]
+
+    def _is_usable(self, link: WorkerLink) -> bool:
+        return link.alive and link.ready is not None and link.ready.fingerprint == self._fingerprint
 
     def ready(self) -> Ready | None:
         """What the usable workers hold; None when there is none."""

@@ -59,9 +59,12 @@ class Detokeniser:
         return text[len(shown) :]
 
     def finish(self) -> str:
-        """Whole characters still held at the end; an unfinished one is dropped."""
+        """Whole characters still held at the end; an unfinished one is dropped.
+
+        Its bytes show as one mark; marks before it are bytes that never were a character.
+        """
         shown, text = self._window()
-        return text[len(shown) :].rstrip(HALF)
+        return text[len(shown) :].removesuffix(HALF)
 
     def _window(self) -> tuple[str, str]:
         """The window's text already shown, and with the tokens held."""
