@@ -29,9 +29,9 @@ def classes_of(workload: Workload) -> tuple[PromptClass, ...]:
         )
         for kind in workload.classes
     )
-    if len(made) > 1:
+    if len(made) != 1:
         return made
-    only = made[0]
+    only = next(iter(made))
     return tuple(
         PromptClass(
             name=name,

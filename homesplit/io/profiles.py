@@ -11,6 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
 from homesplit.core.profile_files import (
@@ -115,7 +117,9 @@ def _suggest(kind: Kind, text: str, own: Mapping[str, Path]) -> str:
 def load_hardware(text: str, paths: Paths) -> BoxProfile:
     """A hardware profile by name, or of a TOML file."""
     path = find("hardware", text, paths)
-    return box_from_table(read_toml(path), where=_told(path))
+    box = box_from_table(read_toml(path), where=_told(path))
+    # A built-in's short name is what one types and what fits a table.
+    return replace(box, name=path.stem) if _is_built_in(path) else box
 
 
 def load_link(text: str, a: str, b: str, paths: Paths) -> LinkProfile:
@@ -151,4 +155,8 @@ def load_workload(text: str, paths: Paths) -> Workload:
 
 def _told(path: Path) -> str:
     """A built-in profile by its short name, any other by its path."""
-    return path.stem if path.parent.parent.name == "homesplit_profiles" else str(path)
+    return path.stem if _is_built_in(path) else str(path)
+
+
+def _is_built_in(path: Path) -> bool:
+    return path.parent.parent.name == "homesplit_profiles"

@@ -1,0 +1,73 @@
+"""The advice as lines of text: the verdict first, then rules, modes, ledger and flips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from homesplit.core import say
+from homesplit.core.plan import LedgerRow, ModePrediction, Plan
+
+_MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "n/a": "–"}
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """One plan, line by line."""
+    yield plan.recommendation.sentence
+    if plan.recommendation.runner_up_sentence:
+        yield plan.recommendation.runner_up_sentence
+    yield ""
+    yield "Rules (✓ speaks for a split)"
+    for number, rule in enumerate(plan.rules, 1):
+        yield f"  {_MARKS[rule.verdict]} {number}. {rule.sentence}"
+    if plan.modes:
+        yield ""
+        yield f"  {'mode':34} {'TTFT p50':>9} {'TPOT p50':>9} {'inside':>7} {'capacity':>18}"
+        yield from (_mode_line(mode) for mode in plan.modes)
+    if plan.ledger:
+        yield ""
+        yield "Where one request's time goes"
+        yield (
+            f"  {'mode':10} {'class':8} {'prompt':>7} {'queue':>8} {'router':>8} {'prefill':>8} "
+            f"{'hand-off':>8} {'exposed':>8} {'decode':>8} {'TTFT':>8} {'TTST':>8}"
+        )
+        yield from (_ledger_line(row) for row in plan.ledger)
+    for title, sentences in (
+        ("What would change it", [flip.sentence for flip in plan.flips]),
+        ("What is guessed", list(plan.guesses)),
+    ):
+        if sentences:
+            yield ""
+            yield title
+            yield from (f"  {sentence}" for sentence in sentences)
+
+
+def _mode_line(mode: ModePrediction) -> str:
+    if mode.mode == "split":
+        name = f"split {mode.prefill_box} > {mode.decode_box}"
+    else:
+        where = f" on {mode.boxes[0]}" if mode.mode == "colocated" else ""
+        name = f"{mode.mode}{where} {mode.prefill}"
+    inside = "–" if mode.attainment is None else say.percent(mode.attainment)
+    most = mode.capacity_requests_per_s
+    capacity = "–" if most is None else say.request_rate(most)
+    ttft, tpot = _seconds(mode.ttft_s.p50), _seconds(mode.tpot_s.p50)
+    return f"  {name[:34]:34} {ttft:>9} {tpot:>9} {inside:>7} {capacity:>18}"
+
+
+def _ledger_line(row: LedgerRow) -> str:
+    parts = (
+        row.queue_s,
+        row.tokenise_s,
+        row.prefill_s,
+        row.handoff_s,
+        row.handoff_exposed_s,
+        row.first_decode_s,
+        row.ttft_s,
+        row.ttst_s,
+    )
+    cells = " ".join(f"{_seconds(part):>8}" for part in parts)
+    return f"  {row.mode:10} {row.class_[:8]:8} {row.prompt_tokens:>7} {cells}"
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else say.seconds(value)

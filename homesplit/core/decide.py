@@ -1,0 +1,208 @@
+"""The advice: one pure function from boxes, link, model, load and targets to a `Plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from homesplit.core import explain
+from homesplit.core.candidates import Asked, Room, arrangements, build_scene, room_of
+from homesplit.core.choose import Choice, choose
+from homesplit.core.flips import Position, find_flips
+from homesplit.core.ledger import classes_of, ledger_row
+from homesplit.core.plan import Flip, LedgerRow, ModePrediction, Plan, Recommendation, RuleResult
+from homesplit.core.predict import CAPACITY_ATTAINMENT, Effort, Outlook, outlook, prediction
+from homesplit.core.rules import Known, all_rules, fits, mean_kind, not_asked, real_link
+from homesplit.core.scene import Scene
+
+_UNITS = {
+    "someone_to_interrupt": "requests at once",
+    "prefill_heavy": "share",
+    "machines_differ": "ratio",
+    "link": "hand-off / prefill",
+    "decode_memory": "bytes",
+    "chunked_first": "attainment",
+}
+
+
+class Thinking(Struct, frozen=True, kw_only=True):
+    """How much work goes into a plan."""
+
+    effort: Effort = Effort()
+    flips: bool = True
+
+
+def decide(asked: Asked, thinking: Thinking | None = None) -> Plan:
+    """The whole advice; raises ProfileError naming a figure that is missing."""
+    thinking = thinking or Thinking()
+    rooms = tuple(room_of(box, asked) for box in asked.boxes)
+    if not any(room.fits for room in rooms):
+        return _fits_nowhere(asked, rooms)
+    scene = build_scene(asked)
+    able = arrangements(asked, scene)
+    outlooks = tuple(
+        outlook(scene, each, asked.workload, asked.targets, thinking.effort.requests)
+        for each in able
+    )
+    choice = choose(outlooks, asked.targets)
+    known = Known(asked=asked, rooms=rooms, scene=scene, outlooks=outlooks, kind=mean_kind(asked))
+    modes = _modes(asked, scene, outlooks, choice, thinking.effort)
+    rules = all_rules(known)
+    sustainable = _sustainable(asked, choice, modes[0])
+    return Plan(
+        recommendation=_recommendation(asked, scene, choice, modes, sustainable, rules),
+        tie=choice.tie,
+        sustainable=sustainable,
+        rules=rules,
+        modes=modes,
+        ledger=_ledger(asked, scene, outlooks, choice),
+        flips=_flips(asked, scene, outlooks, choice) if thinking.flips else (),
+        guesses=explain.guesses(asked, scene),
+        boxes=tuple(box.name for box in asked.boxes),
+        link=asked.link.source if asked.link else "",
+        model=asked.shape.name,
+        workload=asked.workload.name,
+    )
+
+
+def _fits_nowhere(asked: Asked, rooms: tuple[Room, ...]) -> Plan:
+    first = fits(rooms)
+    rest = tuple(
+        not_asked(name, unit, "The model fits no box, so this is not asked.")
+        for name, unit in _UNITS.items()
+    )
+    return Plan(
+        recommendation=Recommendation(
+            mode=None,
+            prefill_box=None,
+            decode_box=None,
+            prefill=None,
+            chunk_tokens=None,
+            kv_wire=None,
+            sentence=first.sentence + " Take a smaller or a more quantised model.",
+        ),
+        tie=False,
+        sustainable=None,
+        rules=(first, real_link(asked, None), *rest),
+        modes=(),
+        ledger=(),
+        flips=(),
+        guesses=(),
+        boxes=tuple(box.name for box in asked.boxes),
+        link=asked.link.source if asked.link else "",
+        model=asked.shape.name,
+        workload=asked.workload.name,
+    )
+
+
+def _modes(
+    asked: Asked, scene: Scene, outlooks: Sequence[Outlook], choice: Choice, effort: Effort
+) -> tuple[ModePrediction, ...]:
+    """The chosen arrangement first, then the others, best first."""
+    rest = [o for o in outlooks if o is not choice.best]
+    rest.sort(key=lambda o: (-o.goodput, o.latency_s))
+    return tuple(
+        prediction(
+            scene,
+            made,
+            asked.workload,
+            asked.targets,
+            effort=effort,
+            watts=_total(asked, made, "watts"),
+            price=_total(asked, made, "price"),
+        )
+        for made in (choice.best, *rest)
+    )
+
+
+def _total(asked: Asked, made: Outlook, what: str) -> float | None:
+    """Watts or price of the boxes that an arrangement uses; None when one isn't known."""
+    used = [box for box in asked.boxes if box.name in made.arrangement.boxes]
+    figures = [box.load_w.value if what == "watts" else box.price for box in used]
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if len(known) == len(figures) else None
+
+
+def _sustainable(asked: Asked, choice: Choice, chosen: ModePrediction) -> bool | None:
+    """Whether the load can be borne: its targets by nine of ten, or its rate without a queue."""
+    targets = asked.targets
+    if targets.ttft_s is not None or targets.tpot_s is not None:
+        return choice.best.attainment >= CAPACITY_ATTAINMENT
+    arrivals = asked.workload.arrivals
+    if arrivals.kind == "closed" or chosen.capacity_requests_per_s is None:
+        return True
+    offered = (arrivals.rate_requests_per_s or 0.0) * asked.workload.turns
+    if arrivals.pattern == "on_off":
+        offered *= arrivals.on_s / (arrivals.on_s + arrivals.off_s)
+    return offered <= chosen.capacity_requests_per_s
+
+
+def _recommendation(
+    asked: Asked,
+    scene: Scene,
+    choice: Choice,
+    modes: Sequence[ModePrediction],
+    sustainable: bool | None,
+    rules: Sequence[RuleResult],
+) -> Recommendation:
+    best = choice.best.arrangement
+    setting = best.setting
+    runner = choice.runner_up
+    return Recommendation(
+        mode=setting.mode,
+        prefill_box=setting.prefill_box if setting.mode == "split" else _one(choice.best),
+        decode_box=setting.decode_box if setting.mode == "split" else _one(choice.best),
+        prefill=setting.prefill,
+        chunk_tokens=setting.chunk_tokens if setting.prefill == "chunked" else None,
+        kv_wire=scene.kv_dtype if setting.mode == "split" else None,
+        sentence=explain.verdict(asked, choice, modes, sustainable, rules),
+        runner_up=runner.arrangement.mode if runner else None,
+        runner_up_sentence=explain.runner_up(asked, choice) if runner else None,
+    )
+
+
+def _one(made: Outlook) -> str | None:
+    """The box of a colocated arrangement; a replica has no single one."""
+    return made.arrangement.first if made.arrangement.mode == "colocated" else None
+
+
+def _ledger(
+    asked: Asked, scene: Scene, outlooks: Sequence[Outlook], choice: Choice
+) -> tuple[LedgerRow, ...]:
+    """The best arrangement of each mode, each class of prompts."""
+    rows: list[LedgerRow] = []
+    for made in best_of_each(outlooks, choice):
+        queue_s = _median_queue(made)
+        for kind in classes_of(asked.workload):
+            rows.append(ledger_row(scene, made.arrangement, kind, queue_s=queue_s))
+    return tuple(rows)
+
+
+def best_of_each(outlooks: Sequence[Outlook], choice: Choice) -> list[Outlook]:
+    """The chosen outlook, and the best one of each other mode."""
+    found = {choice.best.arrangement.mode: choice.best}
+    for made in sorted(outlooks, key=lambda o: (-o.goodput, o.latency_s)):
+        found.setdefault(made.arrangement.mode, made)
+    return list(found.values())
+
+
+def _median_queue(made: Outlook) -> float:
+    queues = sorted(r.queue_s for r in made.result.records if r.queue_s is not None)
+    return queues[len(queues) // 2] if queues else 0.0
+
+
+def _flips(
+    asked: Asked, scene: Scene, outlooks: Sequence[Outlook], choice: Choice
+) -> tuple[Flip, ...]:
+    chosen = best_of_each(outlooks, choice)
+    both_splits = [o for o in outlooks if o.arrangement.mode == "split" and o not in chosen]
+    return find_flips(
+        Position(
+            scene=scene,
+            arrangements=tuple(o.arrangement for o in (*chosen, *both_splits)),
+            workload=asked.workload,
+            targets=asked.targets,
+            mode=choice.best.arrangement.setting.mode,
+        )
+    )

@@ -1,0 +1,127 @@
+"""The advice in sentences: why this arrangement, by how much, and what is only guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from homesplit.core import say
+from homesplit.core.candidates import Asked
+from homesplit.core.choose import Choice
+from homesplit.core.plan import ModePrediction, RuleResult
+from homesplit.core.predict import Outlook
+from homesplit.core.scene import Scene
+
+
+def verdict(
+    asked: Asked,
+    choice: Choice,
+    modes: Sequence[ModePrediction],
+    sustainable: bool | None,
+    rules: Sequence[RuleResult],
+) -> str:
+    """The recommendation in one to three sentences."""
+    best = choice.best
+    parts = [f"{_capital(best.arrangement.words())}: {_figures(best, asked)}."]
+    reason = _reason(choice, rules)
+    if reason:
+        parts.append(reason)
+    if choice.tie and choice.runner_up:
+        parts.append(
+            f"It is a tie with {choice.runner_up.arrangement.mode}, so the simpler one is taken."
+        )
+    if best.arrangement.mode == "colocated" and len(asked.boxes) > 1 and choice.runner_up:
+        other = next(b.name for b in asked.boxes if b.name != best.arrangement.first)
+        parts.append(f"{_capital(other)} adds nothing under this load.")
+    if sustainable is False:
+        parts.append(_unsustainable(asked, modes))
+    if asked.link is not None and asked.link.loopback:
+        parts.append("Both boxes are one machine, so this says nothing of a network.")
+    return " ".join(parts)
+
+
+def _reason(choice: Choice, rules: Sequence[RuleResult]) -> str | None:
+    """The sentence of the rule that weighs most for this answer."""
+    by_id = {rule.id: rule for rule in rules}
+    mode = choice.best.arrangement.mode
+    if by_id["fits"].verdict == "fail":
+        return by_id["fits"].sentence
+    if mode == "split":
+        order = ("machines_differ", "link")
+        said = [by_id[name].sentence for name in order if by_id[name].verdict == "pass"]
+        return " ".join(said) or None
+    against = ("someone_to_interrupt", "link", "chunked_first", "prefill_heavy", "machines_differ")
+    failed = [by_id[name].sentence for name in against if by_id[name].verdict == "fail"]
+    return failed[0] if failed else None
+
+
+def _figures(made: Outlook, asked: Asked) -> str:
+    figures, targets = made.figures, asked.targets
+    said: list[str] = []
+    if targets.ttft_s is not None or targets.tpot_s is not None:
+        said.append(f"{say.percent(made.attainment)} of the requests inside the targets")
+    if figures.ttft_s.p50 is not None:
+        said.append(f"TTFT {say.seconds(figures.ttft_s.p50)}")
+    if figures.tpot_s.p50 is not None:
+        said.append(f"TPOT {say.seconds(figures.tpot_s.p50)}")
+    said.append(say.request_rate(made.goodput))
+    return ", ".join(said)
+
+
+def _unsustainable(asked: Asked, modes: Sequence[ModePrediction]) -> str:
+    able = [m.capacity_requests_per_s for m in modes if m.capacity_requests_per_s is not None]
+    most = max(able, default=0.0)
+    if most <= 0:
+        return "The targets are not sustainable on these boxes at any rate."
+    which = next(m for m in modes if m.capacity_requests_per_s == most)
+    return (
+        f"Not sustainable at this rate; {say.request_rate(most)} would be, with {which.mode}"
+        f"{f' ({which.prefill} prefill)' if which.mode != 'split' else ''}."
+    )
+
+
+def runner_up(asked: Asked, choice: Choice) -> str:
+    """The next best mode and by how much it is behind."""
+    best, other = choice.best, choice.runner_up
+    assert other is not None
+    name = _capital(other.arrangement.words())
+    if best.goodput <= 0 and other.goodput <= 0:
+        return f"{name} comes next; neither brings a request inside the targets."
+    if other.goodput >= best.goodput:
+        ahead = f"{other.goodput / best.goodput - 1.0:.0%}" if best.goodput > 0 else "more"
+        return f"{name} gets {say.request_rate(other.goodput)} ({ahead} more), with more to run."
+    behind = 1.0 - other.goodput / best.goodput
+    return f"{name} gets {say.request_rate(other.goodput)}, {say.percent(behind)} less."
+
+
+def guesses(asked: Asked, scene: Scene) -> tuple[str, ...]:
+    """What the figures rest on that nobody measured here."""
+    said: list[str] = []
+    for box, sim in zip(asked.boxes, scene.boxes, strict=True):
+        cost = sim.cost
+        if box.source.startswith("profile"):
+            said.append(
+                f"{box.name}: step times come from maker figures; prefill may take "
+                f"{cost.prefill_low:.2g} to {cost.prefill_high:.2g} times, a decode step "
+                f"{cost.decode_low:.2g} to {cost.decode_high:.2g} times what is shown. Probe it."
+            )
+        elif cost.fit is None:
+            said.append(
+                f"{box.name}: step times come from probes, not from the engine itself; they may "
+                f"be {cost.prefill_low:.2g} to {cost.prefill_high:.2g} times what is shown."
+            )
+        if box.memory_bytes.value is None:
+            said.append(f"{box.name}: memory is not known ({box.memory_bytes.why}).")
+    link = asked.link
+    if link is not None and not link.source.startswith("probe"):
+        said.append(f"The link's rate was not measured between these boxes ({link.source}).")
+    if link is not None and link.latency_s.p50.value is None:
+        said.append(f"The link's latency is not known ({link.latency_s.p50.why}); 0 was taken.")
+    if link is None and len(asked.boxes) > 1:
+        said.append("No link was given, so no split was looked at.")
+    if not asked.shape.counted:
+        said.append(f"{asked.shape.name}: parameters as stated by its profile.")
+    return tuple(said)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,223 @@
+"""What would have to change for another mode to win: found by asking the simulator again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from homesplit_engine.records import Mode
+from msgspec import Struct, structs
+
+from homesplit.core import say
+from homesplit.core.choose import choose
+from homesplit.core.plan import Flip
+from homesplit.core.predict import Outlook, outlook
+from homesplit.core.scene import Arrangement, Scene
+from homesplit.core.workload import LengthClass, Targets, Workload
+from homesplit.errors import ProfileError
+
+REQUESTS = 60
+ROUNDS = 5
+
+
+class Position(Struct, frozen=True, kw_only=True):
+    """Where the question stands: what the flips start from."""
+
+    scene: Scene
+    arrangements: tuple[Arrangement, ...]
+    workload: Workload
+    targets: Targets
+    mode: Mode
+    """The mode that is recommended there."""
+
+
+class _Quantity(Struct, frozen=True, kw_only=True):
+    """One thing that may change, and how the world looks when it is `value`."""
+
+    name: str
+    unit: str
+    here: float
+    values: tuple[float, ...]
+    at: Callable[[float], tuple[Scene, Workload]]
+    told: Callable[[float], str]
+    whole: bool = True
+
+
+def find_flips(position: Position) -> tuple[Flip, ...]:
+    """The nearest change of the winner in each direction of each quantity."""
+    found: list[Flip] = []
+    for quantity in _quantities(position):
+        for outward in (_below(quantity), _above(quantity)):
+            flip = _first_flip(position, quantity, outward)
+            if flip is not None:
+                found.append(flip)
+    return tuple(found)
+
+
+def _below(quantity: _Quantity) -> list[float]:
+    return sorted((v for v in quantity.values if v < quantity.here), reverse=True)
+
+
+def _above(quantity: _Quantity) -> list[float]:
+    return sorted(v for v in quantity.values if v > quantity.here)
+
+
+def winner(position: Position, scene: Scene, workload: Workload) -> Mode:
+    """The mode that wins in a changed world, by a shorter simulation."""
+    made: list[Outlook] = [
+        outlook(scene, arrangement, workload, position.targets, REQUESTS)
+        for arrangement in position.arrangements
+    ]
+    return choose(made, position.targets).best.arrangement.setting.mode
+
+
+def _first_flip(position: Position, quantity: _Quantity, outward: Sequence[float]) -> Flip | None:
+    inside = quantity.here
+    for value in outward:
+        mode = _mode_at(position, quantity, value)
+        if mode is None:
+            return None
+        if mode != position.mode:
+            return _narrowed(position, quantity, inside, value, mode)
+        inside = value
+    return None
+
+
+def _mode_at(position: Position, quantity: _Quantity, value: float) -> Mode | None:
+    try:
+        return winner(position, *quantity.at(value))
+    except (ProfileError, ValueError):
+        return None
+
+
+def _narrowed(
+    position: Position, quantity: _Quantity, inside: float, outside: float, mode: Mode
+) -> Flip:
+    """Halves the gap between the last value that keeps the mode and the first that flips it."""
+    for _ in range(ROUNDS):
+        middle = math.sqrt(inside * outside)
+        if quantity.whole:
+            middle = float(round(middle))
+            if middle in (inside, outside):
+                break
+        found = _mode_at(position, quantity, middle)
+        if found is None or found == position.mode:
+            inside = middle
+        else:
+            outside, mode = middle, found
+    word = "from" if outside > quantity.here else "down to"
+    sentence = f"{quantity.told(outside)}: {mode} wins ({word} here on, all else unchanged)."
+    return Flip(
+        quantity=quantity.name, value=outside, unit=quantity.unit, mode=mode, sentence=sentence
+    )
+
+
+def _quantities(position: Position) -> list[_Quantity]:
+    scene, workload = position.scene, position.workload
+    made: list[_Quantity] = []
+    if scene.wires:
+        here = min(wire.bytes_per_s for wire in scene.wires.values())
+        made.append(
+            _Quantity(
+                name="link_rate",
+                unit="bytes/s",
+                here=here,
+                values=tuple(gbit * 1e9 / 8 for gbit in (0.02, 0.1, 0.3, 1, 2.5, 10, 40, 100)),
+                at=lambda rate: (scene.with_link_rate(rate), workload),
+                told=lambda rate: f"With a link that carries {say.bit_rate(rate)}",
+                whole=False,
+            )
+        )
+    made.append(_lengths(position, "prompt_tokens", (64, 256, 1024, 4096, 16384)))
+    made.append(_lengths(position, "output_tokens", (4, 16, 64, 256, 1024)))
+    arrivals = workload.arrivals
+    if arrivals.kind == "closed":
+        made.append(
+            _Quantity(
+                name="users",
+                unit="users",
+                here=float(arrivals.users or 1),
+                values=(1, 2, 4, 8, 16, 32),
+                at=lambda users: (scene, with_users(workload, round(users))),
+                told=lambda users: (
+                    f"With {round(users)} user{'s' if users > 1 else ''} in parallel"
+                ),
+            )
+        )
+    else:
+        rate = arrivals.rate_requests_per_s or 1.0
+        made.append(
+            _Quantity(
+                name="rate",
+                unit="requests/s",
+                here=rate,
+                values=tuple(rate * factor for factor in (0.1, 0.3, 2.0, 5.0)),
+                at=lambda value: (scene, with_rate(workload, value)),
+                told=lambda value: f"At {say.request_rate(value)}",
+                whole=False,
+            )
+        )
+    return made
+
+
+def _lengths(position: Position, name: str, values: tuple[float, ...]) -> _Quantity:
+    """The mean prompt or answer length, all classes stretched alike."""
+    workload = position.workload
+    mean = _mean(workload, name)
+    word = "prompt" if name == "prompt_tokens" else "output"
+    longest = position.scene.shape.max_context or 1 << 30
+    fitting = tuple(v for v in values if v <= longest / 2 and v / mean <= 64)
+
+    def told(value: float) -> str:
+        return (
+            f"With {word}s of {round(value):,} tokens"
+            if word == "prompt"
+            else (f"With answers of {round(value):,} tokens")
+        )
+
+    return _Quantity(
+        name=name,
+        unit="tokens",
+        here=mean,
+        values=fitting,
+        at=lambda value: (position.scene, _stretched(workload, name, value / mean)),
+        told=told,
+    )
+
+
+def _mean(workload: Workload, name: str) -> float:
+    total = sum(kind.share for kind in workload.classes)
+    return (
+        sum(
+            kind.share * (getattr(kind, f"{name}_low") + getattr(kind, f"{name}_high")) / 2.0
+            for kind in workload.classes
+        )
+        / total
+    )
+
+
+def _stretched(workload: Workload, name: str, factor: float) -> Workload:
+    def stretch(kind: LengthClass) -> LengthClass:
+        low = max(1, round(getattr(kind, f"{name}_low") * factor))
+        high = max(low, round(getattr(kind, f"{name}_high") * factor))
+        return structs.replace(kind, **{f"{name}_low": low, f"{name}_high": high})
+
+    prefix = workload.shared_prefix_tokens
+    if name == "prompt_tokens":
+        prefix = round(prefix * min(1.0, factor))
+    return structs.replace(
+        workload,
+        classes=tuple(stretch(kind) for kind in workload.classes),
+        shared_prefix_tokens=prefix,
+    )
+
+
+def with_users(workload: Workload, users: int) -> Workload:
+    """The same load with another number of users."""
+    return structs.replace(workload, arrivals=structs.replace(workload.arrivals, users=users))
+
+
+def with_rate(workload: Workload, rate: float) -> Workload:
+    """The same load at another rate."""
+    arrivals = structs.replace(workload.arrivals, rate_requests_per_s=rate)
+    return structs.replace(workload, arrivals=arrivals)

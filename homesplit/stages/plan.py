@@ -1,0 +1,172 @@
+"""Works out the advice: reads what is known of boxes, link, model and load, and decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from homesplit.core.candidates import Asked
+from homesplit.core.decide import Thinking, decide
+from homesplit.core.events import PlanMade
+from homesplit.core.link import LinkProfile
+from homesplit.core.load import with_load
+from homesplit.core.machine import BoxProfile
+from homesplit.core.plan import Plan
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.errors import ProfileError, UsageError
+from homesplit.io import probe_store, profiles
+from homesplit.stages.context import Context
+
+MAX_BOXES = 2
+MAX_TOKENS = 10_000_000
+MAX_USERS = 1024
+
+
+class PlanQuestion(Struct, frozen=True, kw_only=True):
+    """What is asked: names or files as typed; `targets` None takes the workload's own."""
+
+    boxes: tuple[str, ...]
+    link: str | None = None
+    model: str = "smollm2-135m"
+    workload: str | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    users: int | None = None
+    rate_requests_per_s: float | None = None
+    targets: Targets | None = None
+    flips: bool = True
+    thinking: Thinking = field(default_factory=Thinking)
+
+
+def make_plan(ctx: Context, question: PlanQuestion) -> Plan:
+    """The advice, also told as PlanMade; raises UsageError and ProfileError."""
+    asked = read_question(ctx, question)
+    thinking = replace(question.thinking, flips=question.flips)
+    try:
+        plan = decide(asked, thinking)
+    except ValueError as error:
+        raise UsageError(f"The load can't be as given: {error}.") from error
+    ctx.emit(PlanMade(plan=plan))
+    return plan
+
+
+def read_question(ctx: Context, question: PlanQuestion) -> Asked:
+    """Everything the question names, read in; raises UsageError and ProfileError."""
+    if not 1 <= len(question.boxes) <= MAX_BOXES:
+        raise UsageError(
+            f"{len(question.boxes)} boxes were named.", do_next="Give one or two: --boxes A,B."
+        )
+    boxes = _apart(tuple(read_box(ctx, text) for text in question.boxes))
+    workload = read_workload(ctx, question)
+    return Asked(
+        boxes=boxes,
+        link=read_link(ctx, question.link, boxes),
+        shape=profiles.load_model(question.model, ctx.paths),
+        workload=workload,
+        targets=question.targets or workload.targets,
+    )
+
+
+def read_box(ctx: Context, text: str) -> BoxProfile:
+    """A probed box, else a hardware profile by name or file."""
+    if not text.endswith(".toml"):
+        probed = probe_store.load_box(ctx.paths, text)
+        if probed is not None:
+            return probed
+    return profiles.load_hardware(text, ctx.paths)
+
+
+def _apart(boxes: tuple[BoxProfile, ...]) -> tuple[BoxProfile, ...]:
+    """Two boxes of one profile are told apart by a number."""
+    if len(boxes) == 2 and boxes[0].name == boxes[1].name:
+        return tuple(
+            replace(box, name=f"{box.name} #{number}") for number, box in enumerate(boxes, 1)
+        )
+    return boxes
+
+
+def read_link(ctx: Context, text: str | None, boxes: tuple[BoxProfile, ...]) -> LinkProfile | None:
+    """The link as typed or named; without a word, the measured one. None for one box."""
+    if len(boxes) < 2:
+        return None
+    first, second = (box.name for box in boxes)
+    if text is not None and text != "probed":
+        return profiles.load_link(text, first, second, ctx.paths)
+    found = probe_store.load_link(ctx.paths, first, second)
+    if found is None and text == "probed":
+        raise ProfileError(
+            f"The link between {first} and {second} was never measured.",
+            do_next=f"Run: homesplit probe {first} {second}",
+        )
+    return found
+
+
+def read_workload(ctx: Context, question: PlanQuestion) -> Workload:
+    """The named workload, or one of the typed lengths; users or rate replace its own."""
+    _check(question)
+    if question.workload is not None:
+        if question.prompt_tokens is not None or question.output_tokens is not None:
+            raise UsageError(
+                "A workload and typed lengths exclude one another.",
+                do_next="Give --workload, or --prompt-tokens with --output-tokens.",
+            )
+        named = profiles.load_workload(question.workload, ctx.paths)
+    else:
+        named = typed_workload(question)
+    return with_load(named, rate_requests_per_s=question.rate_requests_per_s, users=question.users)
+
+
+def typed_workload(question: PlanQuestion) -> Workload:
+    """One class of requests, all of the typed lengths; one user where nothing is said."""
+    prompt, output = question.prompt_tokens, question.output_tokens
+    if prompt is None or output is None:
+        raise UsageError(
+            "It isn't said what will be asked.",
+            do_next="Give --workload W, or --prompt-tokens P --output-tokens O.",
+        )
+    kind = LengthClass(
+        name="typed",
+        share=1.0,
+        prompt_tokens_low=prompt,
+        prompt_tokens_high=prompt,
+        output_tokens_low=output,
+        output_tokens_high=output,
+    )
+    return Workload(
+        name=f"{prompt} in, {output} out",
+        classes=(kind,),
+        arrivals=Arrivals(kind="closed", users=1),
+        targets=Targets(ttft_s=None, tpot_s=None),
+        source="typed",
+    )
+
+
+def _check(question: PlanQuestion) -> None:
+    """Refuse impossible figures by name."""
+    for name, value, most in (
+        ("--prompt-tokens", question.prompt_tokens, MAX_TOKENS),
+        ("--output-tokens", question.output_tokens, MAX_TOKENS),
+        ("--users", question.users, MAX_USERS),
+    ):
+        if value is not None and not 1 <= value <= most:
+            raise UsageError(f"{name} is {value}; it must lie between 1 and {most}.")
+    rate = question.rate_requests_per_s
+    if rate is not None and not 0 < rate < 10_000:
+        raise UsageError(f"--rate is {rate}; it must lie between 0 and 10,000 requests/s.")
+    if question.users is not None and rate is not None:
+        raise UsageError("--users and --rate exclude one another.")
+    targets = question.targets
+    for name, target in (
+        ("--ttft", targets.ttft_s if targets else None),
+        ("--tpot", targets.tpot_s if targets else None),
+    ):
+        if target is not None and not 0 < target < 1e6:
+            raise UsageError(f"{name} is {target}; it must be a number of seconds above 0.")
+
+
+def model_path(text: str) -> Path | None:
+    """The file or folder that a model's name is, None when it is a name."""
+    path = Path(text).expanduser()
+    return path if path.exists() else None
