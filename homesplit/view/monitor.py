@@ -282,9 +282,7 @@ def _outcome_role(record: RequestRecord) -> str:
 
 def _ledger_row(record: RequestRecord, done: Done | None, top: float, width: int) -> Line:
     head = line(
-        Span(
-            f"{clean(record.request_id)[-10:]:<11}", "" if record.outcome == "completed" else "bad"
-        ),
+        Span(f"{clean(record.request_id)[-10:]:<11}", _outcome_role(record)),
         f"{numbers.count(record.prompt_tokens):>7}{numbers.count(record.output_tokens):>7}  ",
     )
     if record.outcome != "completed":

@@ -1,0 +1,155 @@
+"""The terminal app: a mode for each stop of the road, keys, and ten pictures a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual import work
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from homesplit.controller import Controller
+from homesplit.tui.ask import AskScreens, ask
+from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.compare import CompareScreen
+from homesplit.tui.screens.deploy import DeployScreen
+from homesplit.tui.screens.dialogs import Question, Reading
+from homesplit.tui.screens.machines import MachinesScreen
+from homesplit.tui.screens.monitor import MonitorScreen
+from homesplit.tui.screens.notebook import NotebookScreen
+from homesplit.tui.screens.plan import PlanScreen
+from homesplit.tui.theme import FALLBACKS, LIGHT_FALLBACKS, THEMES
+from homesplit.view import help as help_view
+from homesplit.view import road
+
+REFRESH_S = 0.1
+_SCREENS: dict[str, type[StageScreen]] = {
+    "machines": MachinesScreen,
+    "plan": PlanScreen,
+    "deploy": DeployScreen,
+    "monitor": MonitorScreen,
+    "compare": CompareScreen,
+    "notebook": NotebookScreen,
+}
+
+
+class HomesplitApp(App[None]):
+    """Shows the controller's state and hands it commands; decides nothing itself."""
+
+    TITLE = "homesplit"
+    CSS_PATH = "homesplit.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(number), f"go('{name}')", road.TITLES[name], show=False, id=f"go-{name}")
+            for number, name in enumerate(road.SCREENS, start=1)
+        ),
+        Binding("escape", "back", "Back", show=False),
+        Binding("e", "detail", "Error detail", show=False),
+        Binding("question_mark", "help", "Help", key_display="?", id="help"),
+        Binding("q", "leave", "Quit", id="quit"),
+    ]
+
+    def __init__(
+        self,
+        controller: Controller,
+        *,
+        start: str = "machines",
+        on_start: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.controller = controller
+        controller.ask = AskScreens(self)
+        self._start = start
+        self._on_start = on_start
+        self._shown = -1
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = "homesplit"
+        for name, screen in _SCREENS.items():
+            self.add_mode(name, partial(screen, controller))
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our roles' hues for the themes that do not know them."""
+        return FALLBACKS if self.current_theme.dark else LIGHT_FALLBACKS
+
+    async def on_mount(self) -> None:
+        """Show the first stop, then begin looking about."""
+        self.controller.attach()
+        await self.switch_mode(self._start)
+        self.set_interval(REFRESH_S, self._tick)
+        if self._on_start is not None:
+            self.call_after_refresh(self._on_start)
+
+    def _tick(self) -> None:
+        """Draw again when something has happened since the last picture."""
+        if self.controller.version == self._shown:
+            return
+        self._shown = self.controller.version
+        screen = self.stage_screen
+        if screen is not None and screen.is_mounted:
+            screen.show()
+
+    @property
+    def stage_screen(self) -> StageScreen | None:
+        """The stop that is shown, also when a dialog lies over it."""
+        found = [screen for screen in self.screen_stack if isinstance(screen, StageScreen)]
+        return found[-1] if found else None
+
+    # ------------------------------------------------------------------------- actions
+
+    async def action_go(self, name: str) -> None:
+        """Show a stop of the road."""
+        await self.switch_mode(name)
+
+    async def action_back(self) -> None:
+        """Escape: a told error goes away first, then one stop back."""
+        if self.controller.state.failures:
+            self.controller.dismiss_failure()
+            return
+        place = road.SCREENS.index(self.current_mode) if self.current_mode in road.SCREENS else 0
+        if place > 0:
+            await self.switch_mode(road.SCREENS[place - 1])
+
+    def action_detail(self) -> None:
+        """The newest error at length."""
+        text = self.controller.failure_detail()
+        if text:
+            self.push_screen(Reading("What went wrong", text=text))
+
+    def action_help(self) -> None:
+        """Keys and what the screens mean."""
+        self.push_screen(Reading("Help", text=help_view.text(self.current_mode)))
+
+    @work
+    async def action_leave(self) -> None:
+        """Quit; ask first when something would be lost."""
+        lost = self.controller.would_be_lost()
+        if lost:
+            question = Question("Quit?", lost, yes="quit all the same", danger=True)
+            if not await ask(self, question):
+                return
+        await self.controller.close()
+        self.exit()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette holds everything that keys do."""
+        yield from super().get_system_commands(screen)
+        for number, name in enumerate(road.SCREENS, start=1):
+            yield SystemCommand(
+                f"Go to {road.TITLES[name]}",
+                f"Stop {number} of the road",
+                partial(self.switch_mode, name),
+            )
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if binding.description and isinstance(active.node, StageScreen):
+                yield SystemCommand(
+                    binding.description,
+                    binding.tooltip or f"Key {self.get_key_display(binding)}",
+                    partial(self.run_action, binding.action, active.node),
+                )

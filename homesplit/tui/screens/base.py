@@ -1,0 +1,109 @@
+"""What every stage's screen has: the road on top, news below it, the next step, the keys."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from homesplit.controller import Controller
+from homesplit.core.state import RunState
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.view import road
+from homesplit.view.spans import Lines, Span, crop, line
+
+
+class Road(LinesView):
+    """The stage bar; a click on a stop goes there."""
+
+    def on_click(self, event: events.Click) -> None:
+        """Find the stop's number left of the click."""
+        parts = self._lines(self.size.width, 1)
+        reached, number = 0, None
+        for span in parts[0] if parts else ():
+            text = span.text.strip()
+            if text and text[0].isdigit():
+                number = int(text[0])
+            reached += len(span.text)
+            if event.x < reached:
+                break
+        if number is not None:
+            self.app.switch_mode(road.SCREENS[number - 1])
+
+
+class StageScreen(Screen[None]):
+    """One stop of the road; subclasses give the body and show the state in it."""
+
+    STAGE: ClassVar[str] = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter", "advance", "Next step", id="advance", tooltip="Do what the line above says"
+        ),
+    ]
+
+    def __init__(self, controller: Controller) -> None:
+        super().__init__()
+        self.controller = controller
+
+    @property
+    def state(self) -> RunState:
+        """The state to draw."""
+        return self.controller.state
+
+    def compose(self) -> ComposeResult:
+        """Road, news, the screen's own body, next step, keys."""
+        yield Road(self._road, id="road")
+        yield LinesView(self._news, id="news")
+        yield from self.compose_body()
+        yield LinesView(self._next, id="next")
+        yield Footer(show_command_palette=False)
+
+    def compose_body(self) -> ComposeResult:
+        """The screen's own part."""
+        yield Vertical()
+
+    def show_body(self) -> None:
+        """Draw the state into the body."""
+
+    def show(self) -> None:
+        """Draw the state as it is now."""
+        for name in ("#road", "#news", "#next"):
+            self.query_one(name, LinesView).redraw()
+        self.show_body()
+
+    @on(events.ScreenResume)
+    def _resumed(self) -> None:
+        self.show()
+
+    def on_mount(self) -> None:
+        """First picture."""
+        self.show()
+
+    def on_resize(self) -> None:
+        """Rows are made for a width, so a new size needs new ones."""
+        self.call_after_refresh(self.show)
+
+    def _road(self, width: int, height: int) -> Lines:
+        return (road.road(self.state, self.STAGE, width),)
+
+    def _news(self, width: int, height: int) -> Lines:
+        found = (road.trouble(self.state, width), road.work(self.state, width))
+        return tuple(one for one in found if one)
+
+    def _next(self, width: int, height: int) -> Lines:
+        text = road.next_step(self.state, self.STAGE)
+        if not text:
+            return (line(""),)
+        return (crop(line(Span(" ▸ enter ", "key"), Span(text, "strong")), width),)
+
+    def go(self, stage: str) -> None:
+        """Show another stop."""
+        self.app.switch_mode(stage)
+
+    def action_advance(self) -> None:
+        """Enter: the sensible thing."""

@@ -1,0 +1,87 @@
+"""Chat with the served model; one's own time to first token and tokens stand under the answer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from homesplit.controller import Controller, Said
+from homesplit.errors import HomesplitError
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.view import numbers
+from homesplit.view.spans import EMPTY, Line, Lines, Span, line, wrap
+
+
+class ChatScreen(ModalScreen[None]):
+    """A dialog over Monitor, so that the strips behind it go on."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Back")]
+
+    def __init__(self, controller: Controller) -> None:
+        super().__init__()
+        self.controller = controller
+        self._said: list[Said] = []
+
+    def compose(self) -> ComposeResult:
+        """What was said, and a line to say more."""
+        with Vertical(classes="dialog wide") as box:
+            box.border_title = "Chat with the model on your boxes"
+            with VerticalScroll(id="chat-log"):
+                yield LinesView(self._lines, id="chat-lines")
+            yield Input(placeholder="Ask something; enter sends it")
+            yield Static("enter sends · escape goes back to Monitor", classes="answers")
+
+    def _lines(self, width: int, height: int) -> Lines:
+        if not self._said:
+            return wrap(
+                "What you send is one more request among the others: it shows in the strips and "
+                "in the ledger.",
+                width,
+                "dim",
+            )
+        return tuple(row for said in self._said for row in _said_lines(said, width))
+
+    async def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter sends what was typed."""
+        text = event.value.strip()
+        if text:
+            event.input.value = ""
+            self._answer(text)
+
+    @work(exclusive=True)
+    async def _answer(self, text: str) -> None:
+        said = Said(question=text)
+        self._said.append(said)
+        try:
+            async for _ in self.controller.chat(self._said):
+                self._redraw()
+        except HomesplitError as error:
+            said.trouble = error.sentence()
+        self._redraw()
+
+    def _redraw(self) -> None:
+        self.query_one("#chat-lines", LinesView).redraw()
+        self.query_one("#chat-log", VerticalScroll).scroll_end(animate=False)
+
+    def action_close(self) -> None:
+        """Back to Monitor; an answer that is still being written is given up."""
+        self.dismiss(None)
+
+
+def _said_lines(said: Said, width: int) -> Lines:
+    rows: list[Line] = [(Span("you  ", "a"), *part) for part in wrap(said.question, width - 5)]
+    rows.extend((Span("     "), *part) for part in wrap(said.answer, width - 5))
+    if said.trouble:
+        rows.extend(wrap(f"✗ {said.trouble}", width, "bad"))
+    if said.ttft_s is not None:
+        told = f"     first token after {numbers.seconds(said.ttft_s)}, {said.tokens} tokens"
+        if said.tpot_s is not None:
+            told += f", {numbers.seconds(said.tpot_s)} each"
+        rows.append(line(Span(told, "dim")))
+    return (*rows, EMPTY)

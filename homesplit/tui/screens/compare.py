@@ -1,0 +1,63 @@
+"""Compare: the same requests through each mode on the same boxes, and the verdict."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+
+from homesplit.tui.ask import ask
+from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.dialogs import Question
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.view import compare, road
+
+
+class CompareScreen(StageScreen):
+    """The fifth stop."""
+
+    STAGE = "compare"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "stop", "Stop", id="stop", tooltip="Stop the comparison"),
+    ]
+
+    def compose_body(self) -> ComposeResult:
+        """Verdict above, the table below."""
+        with Vertical(classes="panel", id="compare-verdict") as verdict:
+            verdict.border_title = "Verdict"
+            yield LinesView(lambda w, h: compare.verdict(self.state, w), id="verdict")
+        with VerticalScroll(classes="panel grow") as table:
+            table.border_title = "The same requests through each mode"
+            table.border_subtitle = "meas. measured · pred. predicted"
+            yield LinesView(lambda w, h: compare.table(self.state, w), id="table")
+
+    def show_body(self) -> None:
+        """Verdict and table as they are now."""
+        self.query_one("#verdict", LinesView).redraw()
+        self.query_one("#table", LinesView).redraw()
+
+    def action_advance(self) -> None:
+        """Run the comparison."""
+        if self.controller.running("compare"):
+            return
+        if not road.is_serving(self.state):
+            self.go("deploy")
+        else:
+            self.controller.compare()
+
+    @work
+    async def action_stop(self) -> None:
+        """Ask, then stop."""
+        if not self.controller.running("compare"):
+            self.notify("No comparison is running.", severity="warning")
+            return
+        question = Question(
+            "Stop the comparison?",
+            "The modes that have been run stay in the table; there will be no verdict.",
+            yes="stop it",
+        )
+        if await ask(self.app, question):
+            self.controller.cancel("compare")

@@ -1,0 +1,114 @@
+"""Deploy: every change on each box is listed first, then made, side by side."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+
+from homesplit.tui.ask import ask
+from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.dialogs import Question
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.view import deploy, road
+from homesplit.view.spans import Lines
+
+
+class DeployScreen(StageScreen):
+    """The third stop."""
+
+    STAGE = "deploy"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o", "log", "Log", id="log", tooltip="Show or hide the log"),
+        Binding("d", "down", "Stop engine", id="down", tooltip="Stop the engine on the boxes"),
+        Binding("r", "remove", "Remove", id="remove", tooltip="Take everything off the boxes"),
+        Binding("escape", "stop", "Cancel", show=False),
+    ]
+
+    def compose_body(self) -> ComposeResult:
+        """Summary, boxes side by side, log."""
+        with VerticalScroll(id="deploy-body", classes="panel") as body:
+            body.border_title = "On each box"
+            yield LinesView(lambda width, height: deploy.summary(self.state, width), id="summary")
+            yield LinesView(lambda width, height: deploy.body(self.state, width), id="boxes")
+        with Vertical(id="log", classes="panel") as log:
+            log.border_title = "Log"
+            yield LinesView(self._log, id="log-lines", classes="grow")
+
+    def _log(self, width: int, height: int) -> Lines:
+        return deploy.log(self.state.log, height, width)
+
+    def show_body(self) -> None:
+        """Boxes and log as they are now."""
+        for name in ("#summary", "#boxes", "#log-lines"):
+            self.query_one(name, LinesView).redraw()
+
+    def action_log(self) -> None:
+        """Show or hide the log."""
+        log = self.query_one("#log")
+        log.display = not log.display
+
+    def action_advance(self) -> None:
+        """List the changes, then make them, then go on."""
+        state = self.state
+        if self.controller.running("deploy"):
+            return
+        if road.is_serving(state):
+            self.go("monitor")
+        elif state.deploy_plan is None:
+            self.controller.plan_deployment()
+        else:
+            self.controller.deploy()
+
+    def action_stop(self) -> None:
+        """Escape: cancel what runs, else back."""
+        if self.controller.running("deploy"):
+            self._ask_cancel()
+        else:
+            self.go("plan")
+
+    @work
+    async def _ask_cancel(self) -> None:
+        question = Question(
+            "Stop deploying?",
+            "What has been copied stays on the boxes and is used next time; nothing is started.",
+            yes="stop deploying",
+        )
+        if await ask(self.app, question):
+            self.controller.cancel("deploy")
+
+    @work
+    async def action_down(self) -> None:
+        """Ask, then stop the engine."""
+        if not road.is_serving(self.state):
+            self.notify("No engine is running.", severity="warning")
+            return
+        question = Question(
+            "Stop the engine?",
+            "Answers that are being written end where they are. What was copied stays on the "
+            "boxes, so starting again is quick.",
+            yes="stop it",
+            danger=True,
+        )
+        if await ask(self.app, question):
+            self.controller.down()
+
+    @work
+    async def action_remove(self) -> None:
+        """Ask, then take everything off the boxes."""
+        boxes = self.state.choices.boxes
+        if not boxes:
+            self.notify("No boxes are chosen.", severity="warning")
+            return
+        question = Question(
+            f"Remove homesplit from {' and '.join(boxes)}?",
+            "Stops the engine and deletes everything that homesplit put there: its folder, "
+            "Python environment and models. The notebook on this machine stays.",
+            yes="remove it all",
+            danger=True,
+        )
+        if await ask(self.app, question):
+            self.controller.remove()

@@ -1,0 +1,118 @@
+"""Dialogs: a question, a line of text, a text to read. Escape always means no."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.view.spans import EMPTY, Lines, Span, line, wrap
+
+
+def _paragraphs(text: str, width: int) -> Lines:
+    return tuple(row for part in text.split("\n") for row in (wrap(part, width) or (EMPTY,)))
+
+
+class Question(ModalScreen[bool]):
+    """A question with yes and no; nothing happens without a yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape", "answer(False)", "No"),
+    ]
+
+    def __init__(self, title: str, text: str, *, yes: str, danger: bool = False) -> None:
+        super().__init__()
+        self._title, self._text, self._yes, self._danger = title, text, yes, danger
+
+    def compose(self) -> ComposeResult:
+        """Title, text, answers."""
+        with Vertical(classes="dialog danger" if self._danger else "dialog") as box:
+            box.border_title = self._title
+            yield LinesView(self._body)
+            yield LinesView(lambda width, height: (self._answers(),), classes="answers")
+
+    def _body(self, width: int, height: int) -> Lines:
+        return _paragraphs(self._text, width)
+
+    def _answers(self) -> tuple[Span, ...]:
+        return line(Span(" y ", "!key"), f" {self._yes}   ", Span(" n ", "!strong"), " no (escape)")
+
+    def action_answer(self, yes: bool) -> None:
+        """Close with the answer."""
+        self.dismiss(yes)
+
+
+class TrustKey(Question):
+    """Whether an unknown SSH host key is right, with the fingerprint to compare."""
+
+    def __init__(self, box: str, fingerprint: str) -> None:
+        super().__init__(
+            f"Is this really {box}?",
+            f"homesplit has not met {box} before. Its SSH host key is\n\n{fingerprint}\n\n"
+            "Compare it with what the box itself says (on the box: "
+            "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub). The key is remembered, and a "
+            "change later is refused.",
+            yes="it is, trust this key",
+        )
+
+
+class Ask(ModalScreen[str | None]):
+    """One line of text, or a secret whose characters are not shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Back")]
+
+    def __init__(
+        self, title: str, text: str, *, secret: bool = False, placeholder: str = ""
+    ) -> None:
+        super().__init__()
+        self._title, self._text = title, text
+        self._secret, self._placeholder = secret, placeholder
+
+    def compose(self) -> ComposeResult:
+        """Title, text, input."""
+        with Vertical(classes="dialog") as box:
+            box.border_title = self._title
+            yield LinesView(lambda width, height: wrap(self._text, width))
+            yield Input(password=self._secret, placeholder=self._placeholder)
+            yield Static("enter takes it · escape goes back", classes="answers")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter takes what was typed."""
+        self.dismiss(event.value or None)
+
+    def action_give_up(self) -> None:
+        """Escape: nothing."""
+        self.dismiss(None)
+
+
+class Reading(ModalScreen[None]):
+    """Something to read at length."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "close", "Back")]
+
+    def __init__(self, title: str, draw: Lines | None = None, *, text: str = "") -> None:
+        super().__init__()
+        self._title, self._lines, self._text = title, draw, text
+
+    def compose(self) -> ComposeResult:
+        """Title and scrolled text."""
+        with Vertical(classes="dialog wide") as box:
+            box.border_title = self._title
+            with VerticalScroll(classes="body"):
+                yield LinesView(self._body)
+            yield Static("escape goes back", classes="answers")
+
+    def _body(self, width: int, height: int) -> Lines:
+        if self._lines is not None:
+            return self._lines
+        return _paragraphs(self._text, width)
+
+    def action_close(self) -> None:
+        """Back."""
+        self.dismiss(None)

@@ -1,0 +1,109 @@
+"""Machines: who is there, what the two chosen ones can do, the link between them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+
+from homesplit.tui.ask import ask
+from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.dialogs import Ask
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.tui.widgets.rows import Rows
+from homesplit.view import machines
+from homesplit.view.spans import Lines, wrap
+
+
+class MachinesScreen(StageScreen):
+    """The first stop."""
+
+    STAGE = "machines"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "choose", "Choose", id="choose", tooltip="Choose this machine, or let go"),
+        Binding("p", "probe", "Probe", id="probe", tooltip="Measure the chosen boxes and the link"),
+        Binding("a", "add", "Add by hand", id="add", tooltip="Name a machine that says nothing"),
+    ]
+
+    def compose_body(self) -> ComposeResult:
+        """The list above, the two cards below."""
+        with Vertical(id="found", classes="panel") as found:
+            found.border_title = "Machines found"
+            yield LinesView(self._nobody, id="nobody")
+            yield Rows(id="machines")
+        with VerticalScroll(id="cards", classes="panel", can_focus=False) as cards:
+            cards.border_title = "Side by side"
+            yield LinesView(self._cards, id="card-lines")
+
+    def show_body(self) -> None:
+        """Rows and cards as they are now."""
+        rows = self.query_one("#machines", Rows)
+        width = max(self.size.width - 4, 20)
+        now = datetime.now(UTC)
+        rows.set_rows(
+            tuple(
+                (box.name, machines.row(self.state, box, now, width)) for box in self.state.boxes
+            ),
+            machines.header(width),
+        )
+        rows.display = bool(self.state.boxes)
+        nobody = self.query_one("#nobody", LinesView)
+        nobody.display = not self.state.boxes
+        nobody.redraw()
+        if rows.display and self.focused is None:
+            rows.focus()
+        self.query_one("#card-lines", LinesView).redraw()
+
+    def _nobody(self, width: int, height: int) -> Lines:
+        return tuple(
+            row for text in machines.NOTHING_FOUND for row in (wrap(text, width, "dim") or ((),))
+        )
+
+    def _cards(self, width: int, height: int) -> Lines:
+        return machines.cards(self.state, width)
+
+    @on(Rows.Clicked, "#machines")
+    def action_choose(self) -> None:
+        """Choose the machine under the cursor."""
+        name = self.query_one("#machines", Rows).current
+        box = next((box for box in self.state.boxes if box.name == name), None)
+        if box is None:
+            return
+        if not box.usable:
+            self.notify(box.why or "It can't be used.", title=box.name, severity="warning")
+            return
+        self.controller.toggle_box(box.name)
+
+    def action_probe(self) -> None:
+        """Measure what is chosen."""
+        if not self.state.choices.boxes:
+            self.notify("Choose one or two machines first, with space.", severity="warning")
+            return
+        self.controller.probe()
+
+    def action_advance(self) -> None:
+        """Choose, then probe, then on to the plan."""
+        chosen = self.state.choices.boxes
+        if not chosen:
+            self.action_choose()
+        elif self.controller.needs_probe():
+            self.action_probe()
+        else:
+            self.go("plan")
+
+    @work
+    async def action_add(self) -> None:
+        """Ask for a name or an address."""
+        text = await ask(
+            self.app,
+            Ask(
+                "Add a machine",
+                "An address or a name that ssh would take, such as 192.168.1.20 or owner@atlas.",
+            ),
+        )
+        if text:
+            self.controller.add_box(text)

@@ -1,0 +1,235 @@
+"""Monitor: figures against targets, the step timeline, the last requests, the boxes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+
+from homesplit.controller import Controller
+from homesplit.tui.ask import ask
+from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.chat import ChatScreen
+from homesplit.tui.screens.dialogs import Question, Reading
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.tui.widgets.plot import Plot
+from homesplit.tui.widgets.rows import Rows
+from homesplit.view import charts, monitor, road, timeline
+from homesplit.view.spans import Lines, crop, wrap
+
+STRIP_S = 0.2
+"""The strips move this often."""
+CHARTS_S = 1.0
+WINDOWS_S = (2.0, 5.0, 10.0, 20.0, 60.0)
+TILES = ("ttft", "tpot", "gap")
+
+
+class MonitorScreen(StageScreen):
+    """The fourth stop."""
+
+    STAGE = "monitor"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "mode", "Mode", id="mode", tooltip="Switch the mode while it serves"),
+        Binding("l", "load", "Load", id="load", tooltip="Start or stop the load"),
+        Binding("plus,equals_sign", "rate(1.25)", "Rate", id="faster", key_display="+/-"),
+        Binding("minus", "rate(0.8)", "Slower", id="slower", show=False),
+        Binding("x", "cancel", "Cancel", id="cancel", tooltip="Cancel the newest running request"),
+        Binding("c", "chat", "Chat", id="chat", tooltip="Talk to the model, see your own TTFT"),
+        Binding("left_square_bracket", "zoom(-1)", "Zoom in", show=False),
+        Binding("right_square_bracket", "zoom(1)", "Zoom", id="zoom", key_display="[ ]"),
+        Binding("f", "freeze", "Freeze", id="freeze", tooltip="Hold the strips still"),
+    ]
+
+    def __init__(self, controller: Controller) -> None:
+        super().__init__(controller)
+        self._zoom = 2
+        self._frozen_s: float | None = None
+
+    def compose_body(self) -> ComposeResult:
+        """Headline, figures, strips, charts, requests, boxes."""
+        yield LinesView(lambda w, h: (monitor.headline(self.state, w),), id="headline")
+        with Horizontal(id="tiles"):
+            for which in (*TILES, "goodput"):
+                yield self._tile(which)
+        with Vertical(id="timeline", classes="panel") as strips:
+            strips.border_title = "What each box does, step by step"
+            yield LinesView(self._strips, id="strips")
+            yield LinesView(lambda w, h: (timeline.legend(w),), id="legend")
+        with Horizontal(id="charts"):
+            for which, title in (("ttft", "TTFT, a point a request"), ("tpot", "TPOT")):
+                with Vertical(classes="panel grow", id=f"chart-{which}") as chart:
+                    chart.border_title = title
+                    yield Plot(id=f"plot-{which}")
+        with Vertical(id="requests", classes="panel") as requests:
+            requests.border_title = "Last requests"
+            yield LinesView(self._unserved, id="unserved")
+            yield Rows(id="request-rows")
+        with Vertical(id="boxes-panel", classes="panel") as boxes:
+            boxes.border_title = "Boxes"
+            yield LinesView(lambda w, h: monitor.box_lines(self.state, w), id="box-lines")
+
+    def _tile(self, which: str) -> Vertical:
+        titles = {"ttft": "TTFT", "tpot": "TPOT", "gap": "Longest wait", "goodput": "Goodput"}
+        panel = Vertical(
+            LinesView(lambda w, h: self._tile_lines(which, w), id=f"tile-{which}"),
+            classes="panel",
+        )
+        panel.border_title = titles[which]
+        return panel
+
+    # ------------------------------------------------------------------------- drawing
+
+    def on_mount(self) -> None:
+        """Strips and charts have clocks of their own, so that they move without events."""
+        super().on_mount()
+        self.set_interval(STRIP_S, self._move_strips)
+        self.set_interval(CHARTS_S, self._show_slow)
+
+    @property
+    def now_s(self) -> float:
+        """The moment at the right edge."""
+        return self.controller.engine_now_s() if self._frozen_s is None else self._frozen_s
+
+    def _tile_lines(self, which: str, width: int) -> Lines:
+        height = 2 if self.size.height < 34 else 5
+        now_s = self.now_s
+        if which == "goodput":
+            return monitor.goodput_lines(self.state, now_s, width, height)
+        found = monitor.panel(self.state.engine, which, self.state.choices.targets, now_s)
+        return monitor.panel_lines(found, width, height)
+
+    def _strips(self, width: int, height: int) -> Lines:
+        names = monitor.box_names(self.state)
+        if not names:
+            return wrap(monitor.NOTHING_SERVED, width, "dim")
+        window_s, now_s = WINDOWS_S[self._zoom], self.now_s
+        target_s = self.state.choices.targets.tpot_s
+        strips = timeline.timeline(
+            self.state.engine,
+            now_s=now_s,
+            window_s=window_s,
+            width=width,
+            target_s=target_s,
+            boxes=names,
+        )
+        if target_s is None:
+            return strips
+        stall = timeline.latest_stall(self.state.engine, now_s, window_s, target_s)
+        return (*strips, crop(timeline.stall_sentence(stall), width))
+
+    def _unserved(self, width: int, height: int) -> Lines:
+        return wrap(monitor.NOTHING_SERVED, width, "dim")
+
+    def show_body(self) -> None:
+        """Only what is cheap and must follow at once; the rest has its own clock."""
+        self.query_one("#headline", LinesView).redraw()
+
+    def on_screen_resume(self) -> None:
+        """Draw everything when coming back."""
+        self._show_slow()
+        self._move_strips()
+
+    def _move_strips(self) -> None:
+        if self.is_current:
+            self.query_one("#strips", LinesView).redraw()
+
+    def _show_slow(self) -> None:
+        if not self.is_current:
+            return
+        for which in (*TILES, "goodput"):
+            self.query_one(f"#tile-{which}", LinesView).redraw()
+        self.query_one("#box-lines", LinesView).redraw()
+        self._show_charts()
+        self._show_requests()
+
+    def _show_charts(self) -> None:
+        if not self.query_one("#charts").display:
+            return
+        targets = self.state.choices.targets
+        for which in ("ttft", "tpot"):
+            chart = charts.requests_chart(self.state.engine, which, targets, self.now_s)
+            self.query_one(f"#plot-{which}", Plot).show(chart)
+            panel = self.query_one(f"#chart-{which}", Vertical)
+            panel.border_subtitle = "• short  ▴ medium  ◆ long  ┈ target  ┊ mode"
+
+    def _show_requests(self) -> None:
+        rows = self.query_one("#request-rows", Rows)
+        width = max(self.size.width - 4, 40)
+        engine = self.state.engine
+        dones = {done.request_id: done for done in engine.requests[-len(engine.records) :]}
+        rows.set_rows(
+            monitor.ledger_rows(engine.records, dones, width), monitor.ledger_header(width)
+        )
+        rows.display = bool(engine.records)
+        unserved = self.query_one("#unserved")
+        unserved.display = not engine.records
+        if rows.display and self.focused is None:
+            rows.focus()
+
+    # ------------------------------------------------------------------------- actions
+
+    def action_advance(self) -> None:
+        """Open the request under the cursor, or start what is missing."""
+        if not road.is_serving(self.state) and not self.state.engine.records:
+            self.go("deploy")
+        elif self.state.engine.records:
+            self._open_request()
+        else:
+            self.action_load()
+
+    @on(Rows.Clicked, "#request-rows")
+    def _open_request(self) -> None:
+        current = self.query_one("#request-rows", Rows).current
+        record = next((r for r in self.state.engine.records if r.request_id == current), None)
+        if record is not None:
+            detail = monitor.request_detail(record, min(self.size.width - 10, 100))
+            self.app.push_screen(Reading("One request, from receipt to last token", detail))
+
+    def action_mode(self) -> None:
+        """The next mode."""
+        self.controller.next_mode()
+
+    def action_load(self) -> None:
+        """Start or stop the load."""
+        self.controller.toggle_load()
+
+    def action_rate(self, factor: float) -> None:
+        """More or fewer requests a second."""
+        self.controller.turn_load_rate(factor)
+
+    def action_zoom(self, by: int) -> None:
+        """A shorter or longer stretch of time."""
+        self._zoom = max(0, min(len(WINDOWS_S) - 1, self._zoom + by))
+        self._move_strips()
+
+    def action_freeze(self) -> None:
+        """Hold still, or move on."""
+        self._frozen_s = self.now_s if self._frozen_s is None else None
+        state = "held still: f lets them move on" if self._frozen_s is not None else "moving again"
+        self.notify(f"The strips are {state}.", timeout=2)
+
+    @work
+    async def action_cancel(self) -> None:
+        """Ask, then cancel the newest request that still runs."""
+        request = self.controller.newest_running()
+        if request is None:
+            self.notify("No request is running.", severity="warning")
+            return
+        question = Question(
+            f"Cancel request {request}?",
+            "Its answer ends where it is, and its memory is freed on both boxes.",
+            yes="cancel it",
+            danger=True,
+        )
+        if await ask(self.app, question):
+            self.controller.cancel_request(request)
+
+    def action_chat(self) -> None:
+        """Talk to the model."""
+        if not road.is_serving(self.state):
+            self.notify("Nothing is running to talk to: 3 deploys.", severity="warning")
+            return
+        self.app.push_screen(ChatScreen(self.controller))

@@ -1,0 +1,82 @@
+"""Notebook: every measurement as a sentence; open one, add a note, export."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+
+from homesplit.tui.ask import ask
+from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.dialogs import Ask, Reading
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.tui.widgets.rows import Rows
+from homesplit.view import notebook
+from homesplit.view.spans import wrap
+
+
+class NotebookScreen(StageScreen):
+    """The last stop."""
+
+    STAGE = "notebook"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "note", "Add a note", id="note"),
+        Binding("w", "export", "Export", id="export", tooltip="Write .ipynb, .md, .csv or .jsonl"),
+    ]
+
+    def compose_body(self) -> ComposeResult:
+        """The entries."""
+        with Vertical(classes="panel grow") as panel:
+            panel.border_title = "Notebook, newest first"
+            yield LinesView(lambda w, h: wrap(notebook.EMPTY_NOTEBOOK, w, "dim"), id="no-entries")
+            yield Rows(id="entries")
+
+    def show_body(self) -> None:
+        """Entries as they are now."""
+        rows = self.query_one("#entries", Rows)
+        rows.set_rows(notebook.rows(self.state, max(self.size.width - 4, 40)))
+        rows.display = bool(self.state.entries)
+        self.query_one("#no-entries").display = not self.state.entries
+        if rows.display and self.focused is None:
+            rows.focus()
+
+    def on_screen_resume(self) -> None:
+        """Read the notebook anew when coming here."""
+        self.controller.read_notebook()
+
+    @on(Rows.Clicked, "#entries")
+    def action_advance(self) -> None:
+        """Open the entry under the cursor."""
+        current = self.query_one("#entries", Rows).current
+        if current is not None:
+            self._open(current)
+
+    @work
+    async def _open(self, entry_id: str) -> None:
+        text = await self.controller.entry_text(entry_id)
+        if text:
+            await self.app.push_screen(Reading("Notebook entry", text=text))
+
+    @work
+    async def action_note(self) -> None:
+        """Ask for a note and keep it."""
+        text = await ask(self.app, Ask("Add a note", "It is kept with the time and the boxes."))
+        if text:
+            self.controller.add_note(text)
+
+    @work
+    async def action_export(self) -> None:
+        """Ask for a file and write it."""
+        text = await ask(
+            self.app,
+            Ask(
+                "Export the notebook",
+                "A file name; its ending says the form: .ipynb, .md, .csv or .jsonl.",
+                placeholder="homesplit.ipynb",
+            ),
+        )
+        if text:
+            self.controller.export_notebook(text)

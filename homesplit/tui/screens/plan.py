@@ -1,0 +1,119 @@
+"""Plan: what will be asked, and which arrangement the arithmetic recommends for it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+
+from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.tui.widgets.plot import Plot
+from homesplit.tui.widgets.rows import Rows
+from homesplit.view import charts
+from homesplit.view import plan as view
+from homesplit.view.spans import Lines
+
+
+class PlanScreen(StageScreen):
+    """The second stop."""
+
+    STAGE = "plan"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "turn(-1)", "Less", id="less", key_display="←"),
+        Binding("right,l", "turn(1)", "More", id="more", key_display="→"),
+        Binding("a", "again", "Work out", id="work-out", tooltip="Work out the advice anew"),
+        Binding("tab", "app.focus_next", "Scroll", show=False),
+    ]
+
+    def compose_body(self) -> ComposeResult:
+        """The question on the left, the advice on the right."""
+        with Horizontal(classes="grow"):
+            with Vertical(id="question", classes="panel") as question:
+                question.border_title = "What will be asked"
+                yield Rows(id="question-rows", grow=True)
+                yield LinesView(lambda width, height: self._spaced("guesses", width), id="guesses")
+            with VerticalScroll(id="advice", classes="scroll"):
+                yield self._panel("verdict", "The advice")
+                yield self._panel("rules", "The rules, in order")
+                yield self._panel("predictions", "Every arrangement, predicted")
+                yield self._panel("ledger", "Where the time goes")
+                with Vertical(id="crossing", classes="panel") as crossing:
+                    crossing.border_title = "Hand-off against prefill, by prompt length"
+                    yield Plot(id="crossing-plot")
+                yield self._panel("flips", "What would change the answer")
+
+    def _panel(self, name: str, title: str) -> Vertical:
+        panel = Vertical(
+            LinesView(lambda width, height: self._part(name, width), id=name),
+            classes="panel",
+            id=f"{name}-panel",
+        )
+        panel.border_title = title
+        return panel
+
+    def _part(self, name: str, width: int) -> Lines:
+        plan = self.state.plan
+        if name == "verdict":
+            return view.verdict(plan, width)
+        if plan is None:
+            return ()
+        if name == "ledger":
+            return view.ledger(plan, width, self.state.choices.targets.ttft_s)
+        makers = {
+            "rules": view.rules,
+            "predictions": view.predictions,
+            "flips": view.flips,
+            "guesses": view.guesses,
+        }
+        return makers[name](plan, width)
+
+    def _spaced(self, name: str, width: int) -> Lines:
+        if self.state.plan is None:
+            return ()
+        return ((), *self._part(name, width))
+
+    def show_body(self) -> None:
+        """Question, advice and chart as they are now."""
+        rows = self.query_one("#question-rows", Rows)
+        rows.set_rows(view.question_rows(self.state.choices, max(rows.size.width, 20)))
+        plan = self.state.plan
+        for name in ("verdict", "rules", "predictions", "ledger", "flips"):
+            self.query_one(f"#{name}", LinesView).redraw()
+            if name != "verdict":
+                self.query_one(f"#{name}-panel").display = plan is not None
+        self.query_one("#crossing").display = plan is not None
+        self.query_one("#guesses", LinesView).redraw()
+        if plan is not None:
+            self.query_one("#crossing-plot", Plot).show(charts.handoff_chart(plan))
+            crossing = self.query_one("#crossing", Vertical)
+            crossing.border_subtitle = "orange prefill · pink hand-off: lower is cheaper"
+        if self.focused is None:
+            rows.focus()
+
+    def action_turn(self, step: int) -> None:
+        """Turn the knob under the cursor; the advice is worked out anew once it rests."""
+        knob = self.query_one("#question-rows", Rows).current
+        if knob == "boxes":
+            self.go("machines")
+        elif knob is not None:
+            self.controller.turn(knob, step)
+
+    @on(Rows.Clicked, "#question-rows")
+    def _clicked(self) -> None:
+        self.action_turn(1)
+
+    def action_again(self) -> None:
+        """Work out the advice."""
+        self.controller.make_plan()
+
+    def action_advance(self) -> None:
+        """Work out the advice, then prepare the deployment."""
+        if self.state.plan is None:
+            self.controller.make_plan()
+        else:
+            self.controller.plan_deployment()
+            self.go("deploy")

@@ -1,0 +1,61 @@
+"""The help text: the idea in a few sentences, the words, the keys of one screen."""
+
+from __future__ import annotations
+
+IDEA = """A language model's answer is made in two parts. Reading the prompt (prefill) takes \
+arithmetic; writing the answer token by token (decode) takes memory bandwidth. On one box they \
+get in each other's way: while a long prompt is read, everyone who is mid-answer waits.
+
+With two boxes there are three arrangements: one box does it all (colocated), each box serves \
+its own requests (replica), or one box reads and hands the KV cache over to the other, which \
+writes (split). Which is best depends on the boxes, the link and what is asked. homesplit \
+measures them and says, then lets you watch and compare.
+"""
+
+WORDS = """TTFT: from receipt of a request to its first token.
+TPOT: time per output token after that. ITL: one gap between tokens.
+Stall: the part of a gap beyond the TPOT target.
+Goodput: requests a second that stay inside both targets.
+Hand-off: moving the KV cache of a prompt from the box that read it to the box that writes.
+"""
+
+KEYS = {
+    "machines": """space  choose a machine, or let it go (two make a pair)
+p      measure the chosen boxes and the link between them
+a      add a machine by address or ssh name""",
+    "plan": """up, down      choose what to turn
+left, right   turn it; the advice follows
+a             work out the advice anew
+tab           move to the advice, to scroll it""",
+    "deploy": """enter  list the changes, then make them
+o      show or hide the log
+d      stop the engine on the boxes
+r      remove everything from the boxes""",
+    "monitor": """m      switch the mode while it serves (marked on every chart)
+l      start or stop the load
++ -    more or fewer requests a second
+c      chat with the model
+x      cancel the newest running request
+[ ]    a shorter or longer stretch of time in the strips
+f      hold the strips still
+enter  open the request under the cursor""",
+    "compare": """enter  run the same requests through each mode
+s      stop""",
+    "notebook": """enter  open the entry
+n      add a note
+w      export as .ipynb, .md, .csv or .jsonl""",
+}
+
+EVERYWHERE = """1 to 6   go to a stop of the road
+enter    what the line above the keys says
+escape   back
+e        the last error in detail
+ctrl+p   every command by name
+q        quit"""
+
+
+def text(screen: str | None) -> str:
+    """The whole help, with one screen's own keys first."""
+    own = KEYS.get(screen or "", "")
+    head = f"Keys on this screen\n{own}\n\n" if own else ""
+    return f"{head}Keys everywhere\n{EVERYWHERE}\n\nThe idea\n{IDEA}\nThe words\n{WORDS}"

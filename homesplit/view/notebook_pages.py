@@ -1,0 +1,221 @@
+"""Entries of the lab notebook as pages: sentence, table, picture. Plain data in, text out."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from homesplit.core.entry import LOOPBACK_LABEL
+from homesplit.view import svg
+
+Page = dict[str, Any]
+"""An entry as builtins, with its raw records under `raw`."""
+
+FIGURES = (
+    ("ttft_s", "p50", "TTFT p50", "s"),
+    ("ttft_s", "p90", "TTFT p90", "s"),
+    ("tpot_s", "p50", "TPOT p50", "s"),
+    ("stall_s", "p90", "stalled p90", "s"),
+    ("attainment", None, "attainment", ""),
+    ("goodput_requests_per_s", None, "goodput", "requests/s"),
+)
+COUNTS = ("offered", "completed", "failed", "rejected")
+
+
+def measured_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
+    """The named sets of figures in a page: modes of a comparison, or the run and its classes."""
+    body = page.get("body")
+    if not isinstance(body, dict):
+        return []
+    if isinstance(body.get("modes"), list):
+        modes = [mode for mode in body["modes"] if isinstance(mode, dict) and "ttft_s" in mode]
+        return [(_mode_name(mode), mode) for mode in modes if "offered" in mode]
+    if "offered" not in body:
+        return []
+    return [("all", body), *body.get("by_class", {}).items()]
+
+
+def _mode_name(mode: dict[str, Any]) -> str:
+    style = mode.get("prefill")
+    return f"{mode.get('mode')} ({style})" if style else str(mode.get("mode"))
+
+
+def figure(figures: dict[str, Any], key: str, part: str | None) -> float | None:
+    """One figure, None where there is none."""
+    value = figures.get(key)
+    if part is not None:
+        value = value.get(part) if isinstance(value, dict) else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def table(page: Page) -> list[list[str]]:
+    """Head and rows of the page's figures; empty where the page has none."""
+    rows = measured_rows(page)
+    if not rows:
+        return []
+    head = ["", *COUNTS, *(f"{name} [{unit}]" if unit else name for _, _, name, unit in FIGURES)]
+    return [head, *(_table_row(name, figures) for name, figures in rows)]
+
+
+def _table_row(name: str, figures: dict[str, Any]) -> list[str]:
+    counts = [str(figures.get(count, "no data")) for count in COUNTS]
+    values = [figure(figures, key, part) for key, part, _, _ in FIGURES]
+    return [name, *counts, *("no data" if v is None else f"{v:.4g}" for v in values)]
+
+
+def pictures(page: Page) -> list[tuple[str, str]]:
+    """(title, SVG) for each figure of a page with figures."""
+    rows = measured_rows(page)
+    return [
+        (title, svg.bars(title, unit, [(n, figure(f, key, part)) for n, f in rows]))
+        for key, part, title, unit in FIGURES
+        if rows and any(figure(f, key, part) is not None for _, f in rows)
+    ]
+
+
+def markdown(pages: Sequence[Page]) -> str:
+    """All pages as one Markdown text with tables; pictures need the notebook form."""
+    return "\n\n".join(["# Lab notebook", *(_markdown_page(page) for page in pages)]) + "\n"
+
+
+def _markdown_page(page: Page) -> str:
+    lines = [_heading(page), page["sentence"], *_label(page)]
+    rows = table(page)
+    if rows:
+        head, *others = ["| " + " | ".join(row) + " |" for row in rows]
+        lines.append("\n".join([head, "|" + " --- |" * len(rows[0]), *others]))
+    lines += [f"> {note['sentence']}" for note in page.get("notes", [])]
+    lines.append(_about(page))
+    return "\n\n".join(lines)
+
+
+def _heading(page: Page) -> str:
+    return f"## {page['number']} · {page['kind']} · {page['at']}"
+
+
+def _label(page: Page) -> list[str]:
+    return [f"*This is {LOOPBACK_LABEL}.*"] if page["about"].get("loopback") else []
+
+
+def _about(page: Page) -> str:
+    about = page["about"]
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    seeds = ", ".join(f"{name} {seed}" for name, seed in about["seeds"].items()) or "none"
+    return (
+        f"Entry {page['id']}. Model {about['model'] or 'not told'}, fingerprint "
+        f"{about['fingerprint'] or 'not told'}. Seeds: {seeds}. Commit {about['git_hash'] or 'none'}"
+        f". {versions}."
+    )
+
+
+def jsonl(pages: Sequence[Page]) -> str:
+    """Everything, one entry a line, raw records with it."""
+    return "".join(json.dumps(page, ensure_ascii=False) + "\n" for page in pages)
+
+
+def csv_text(pages: Sequence[Page]) -> str:
+    """One row for each set of figures; an empty cell is a figure that isn't known."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = [key if part is None else f"{key}_{part}" for key, part, _, _ in FIGURES]
+    writer.writerow(["entry", "kind", "at", "loopback", "set", *COUNTS, *names, "sentence"])
+    for page in pages:
+        for name, figures in measured_rows(page) or [("", {})]:
+            values = [figure(figures, key, part) for key, part, _, _ in FIGURES]
+            cells = ["" if value is None else repr(value) for value in values]
+            counts = [figures.get(count, "") for count in COUNTS]
+            who = [page["id"], page["kind"], page["at"], page["about"].get("loopback")]
+            writer.writerow([*who, name, *counts, *cells, page["sentence"]])
+    return out.getvalue()
+
+
+def ipynb(pages: Sequence[Page]) -> str:
+    """A Jupyter notebook (nbformat 4.5) that holds its data, its code and its pictures."""
+    cells = [
+        _text_cell(
+            "intro", "# Lab notebook\n\nAll data is inside; run all cells to draw it again."
+        ),
+        _code_cell("code", _code(), []),
+    ]
+    for page in pages:
+        key = page["id"]
+        cells.append(_text_cell(f"t-{key}", _markdown_page(page)))
+        cells.append(_code_cell(f"d-{key}", _data_code(page), []))
+        if measured_rows(page):
+            shown = [_picture_output(title, drawn) for title, drawn in pictures(page)]
+            cells.append(_code_cell(f"p-{key}", f"draw(entries[{key!r}])", shown))
+    document = {
+        "cells": cells,
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return msgspec.json.format(json.dumps(document, ensure_ascii=False), indent=1) + "\n"
+
+
+def _text_cell(key: str, text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "id": key, "metadata": {}, "source": text}
+
+
+def _code_cell(key: str, code: str, outputs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "cell_type": "code",
+        "id": key,
+        "metadata": {},
+        "execution_count": None,
+        "source": code,
+        "outputs": outputs,
+    }
+
+
+def _picture_output(title: str, drawn: str) -> dict[str, Any]:
+    data = {"image/svg+xml": drawn, "text/plain": title}
+    return {"output_type": "display_data", "metadata": {}, "data": data}
+
+
+def _data_code(page: Page) -> str:
+    """The page as a Python string literal of JSON, so that the data needs no file."""
+    return f"entries[{page['id']!r}] = json.loads({json.dumps(page, ensure_ascii=True)!r})"
+
+
+def _code() -> str:
+    """The chart code of this very version, and how a page is drawn with it."""
+    chart = inspect.getsource(svg).split('"""', 2)[2].strip()
+    return f"""import json
+
+{chart.replace("from __future__ import annotations", "").strip()}
+
+
+entries = {{}}
+FIGURES = {FIGURES!r}
+
+
+def draw(page):
+    body = page["body"]
+    if isinstance(body.get("modes"), list):
+        rows = [(str(m.get("mode")) + " " + str(m.get("prefill") or ""), m) for m in body["modes"]]
+    else:
+        rows = [("all", body), *body.get("by_class", {{}}).items()]
+    for key, part, title, unit in FIGURES:
+        values = [(n, (f.get(key) or {{}}).get(part) if part else f.get(key)) for n, f in rows]
+        if any(value is not None for _, value in values):
+            show(title, bars(title, unit, values))
+
+
+def show(title, drawn):
+    try:
+        from IPython.display import SVG, display
+    except ImportError:
+        print(title, len(drawn))
+    else:
+        display(SVG(drawn))
+"""
