@@ -1,0 +1,269 @@
+"""Modes, failures and records of a live router over stub workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from homesplit_engine.records import ModeSetting
+from homesplit_engine.wire.messages import Reserve, Submit
+
+from tests.engine.router_kit import REPLICA, SPLIT, Rig, rig, stub_settings, until
+
+PROMPT = "twelve words"
+
+
+def submits(running: Rig, box: str) -> list[Submit]:
+    """What a box was asked for, without the router's own health checks."""
+    messages = running.stubs[box].received
+    return [m for m in messages if isinstance(m, Submit) and not m.request_id.startswith("health")]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [ModeSetting(), REPLICA, SPLIT, ModeSetting(mode="auto")],
+    ids=lambda setting: setting.mode,
+)
+async def test_every_mode_gives_the_same_text(tmp_path: Path, setting: ModeSetting) -> None:
+    async with rig(tmp_path, setting=setting) as running:
+        for length in (1, 2, 9):
+            assert await running.complete(PROMPT, length) == running.expected(PROMPT, length)
+
+
+async def test_split_reads_on_one_box_and_writes_on_the_other(tmp_path: Path) -> None:
+    async with rig(tmp_path, setting=SPLIT) as running:
+        assert await running.complete(PROMPT, 5) == running.expected(PROMPT, 5)
+        (record,) = await running.records(1)
+        assert (record.served, record.prefill_box, record.decode_box) == ("split", "left", "right")
+        assert record.handoff_bytes == 12 * 1000
+        assert record.handoff_tokens == 12
+        assert record.output_tokens == len(record.token_s) == 5
+        assert any(isinstance(m, Reserve) for m in running.stubs["right"].received)
+        await until(lambda: not any(stub.held for stub in running.stubs.values()))
+
+
+async def test_replica_takes_the_boxes_in_turn(tmp_path: Path) -> None:
+    async with rig(tmp_path, setting=REPLICA) as running:
+        for _ in range(4):
+            await running.complete(PROMPT, 2)
+        records = await running.records(4)
+        assert sorted(str(record.decode_box) for record in records) == ["left"] * 2 + ["right"] * 2
+
+
+async def test_a_switch_of_mode_leaves_the_request_in_flight_as_it_was(tmp_path: Path) -> None:
+    slow = {box: stub_settings(step_s=0.02) for box in ("left", "right")}
+    async with rig(tmp_path, settings=slow) as running:
+        answer = asyncio.create_task(running.complete(PROMPT, 20))
+        await until(lambda: running.stubs["left"].held)
+        await running.set_mode(SPLIT)
+        assert await answer == running.expected(PROMPT, 20)
+        assert await running.complete(PROMPT, 3) == running.expected(PROMPT, 3)
+        served = [record.served for record in await running.records(2)]
+        assert served == ["colocated", "split"]
+
+
+@pytest.mark.parametrize("victim", ["left", "right"])
+@pytest.mark.parametrize("how", ["killed", "asleep"])
+@pytest.mark.parametrize("setting", [ModeSetting(), SPLIT], ids=lambda setting: setting.mode)
+async def test_an_answer_outlives_the_box_that_writes_it(
+    tmp_path: Path, victim: str, how: str, setting: ModeSetting
+) -> None:
+    slow = {box: stub_settings(step_s=0.02) for box in ("left", "right")}
+    async with rig(tmp_path, setting=setting, settings=slow, detection_s=0.4) as running:
+        answer = asyncio.create_task(running.complete(PROMPT, 30))
+        writer = running.stubs["left" if setting.mode == "colocated" else "right"]
+        await until(lambda: writer.held)
+        if how == "killed":
+            running.stubs[victim].stop()
+        else:
+            running.stubs[victim].settings.deaf = True
+        assert await answer == running.expected(PROMPT, 30)
+        (record,) = await running.records(1)
+        assert record.output_tokens == 30
+        assert record.outcome == "completed"
+
+
+async def test_a_resumed_answer_says_so_and_why(tmp_path: Path) -> None:
+    settings = {"left": stub_settings(mute_after=5), "right": stub_settings()}
+    async with rig(tmp_path, settings=settings, detection_s=0.4) as running:
+        assert await running.complete(PROMPT, 10) == running.expected(PROMPT, 10)
+        (record,) = await running.records(1)
+        assert record.served == "resumed"
+        assert record.resubmitted == 1
+        assert "left was lost" in record.why
+        assert record.decode_box == "right"
+        (submit,) = submits(running, "right")
+        assert submit.prompt_tokens == 12
+        assert len(submit.token_ids) == 12 + 6
+
+
+async def test_a_box_that_wakes_up_is_taken_in_again_and_forgets_what_moved(
+    tmp_path: Path,
+) -> None:
+    settings = {"left": stub_settings(mute_after=5), "right": stub_settings()}
+    async with rig(tmp_path, settings=settings, detection_s=0.4) as running:
+        await running.complete(PROMPT, 9)
+        left = running.stubs["left"]
+        left.settings.mute_after, left.settings.deaf = None, False
+        await running.until_usable("left", "right")
+        assert await running.complete(PROMPT, 4) == running.expected(PROMPT, 4)
+        await until(lambda: left.held == 0 and left.cancelled)
+
+
+async def test_with_every_box_gone_an_admitted_answer_waits_until_one_is_back(
+    tmp_path: Path,
+) -> None:
+    slow = {"left": stub_settings(step_s=0.02)}
+    async with rig(tmp_path, boxes=("left",), settings=slow, detection_s=0.4) as running:
+        answer = asyncio.create_task(running.complete(PROMPT, 20))
+        left = running.stubs["left"]
+        await until(lambda: left.held)
+        left.stop()
+        await running.until_usable()
+        left.start()
+        assert await answer == running.expected(PROMPT, 20)
+
+
+async def test_without_any_box_a_new_request_gets_503_and_is_told_when_to_come_back(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path, boxes=("left",), detection_s=0.3) as running:
+        running.stubs["left"].stop()
+        await running.until_usable()
+        body = {"prompt": PROMPT}
+        async with running.http.post(running.url + "/v1/completions", json=body) as answer:
+            assert answer.status == 503
+            assert int(answer.headers["Retry-After"]) >= 1
+        (record,) = await running.records(1)
+        assert record.outcome == "rejected"
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+async def test_a_hand_off_that_does_not_arrive_still_ends_in_the_right_text(
+    tmp_path: Path, how: str
+) -> None:
+    async with rig(tmp_path, setting=SPLIT, detection_s=0.3) as running:
+        await running.complete(PROMPT, 2)  # one good hand-off tells how long it takes
+        running.stubs["left"].settings.handoff = how  # type: ignore[assignment]
+        assert await running.complete(PROMPT, 9) == running.expected(PROMPT, 9)
+        record = (await running.records(2))[1]
+        assert record.served == "resumed"
+        assert "hand-off" in record.why
+        await until(lambda: not any(stub.held for stub in running.stubs.values()))
+
+
+async def test_tokens_said_twice_are_given_once(tmp_path: Path) -> None:
+    settings = {"left": stub_settings(tokens_twice=True)}
+    async with rig(tmp_path, boxes=("left",), settings=settings) as running:
+        assert await running.complete(PROMPT, 12) == running.expected(PROMPT, 12)
+
+
+async def test_a_full_box_is_passed_over_for_the_other(tmp_path: Path) -> None:
+    async with rig(tmp_path, settings={"left": stub_settings(refuse="full")}) as running:
+        assert await running.complete(PROMPT, 4) == running.expected(PROMPT, 4)
+        (record,) = await running.records(1)
+        assert record.served == "colocated"
+        assert record.resubmitted == 0
+
+
+async def test_with_every_box_full_a_new_request_gets_429(tmp_path: Path) -> None:
+    full = {box: stub_settings(refuse="full") for box in ("left", "right")}
+    async with rig(tmp_path, settings=full) as running:
+        body = {"prompt": PROMPT}
+        async with running.http.post(running.url + "/v1/completions", json=body) as answer:
+            assert answer.status == 429
+            assert answer.headers["Retry-After"] == "2"
+
+
+async def test_the_queue_is_bounded(tmp_path: Path) -> None:
+    slow = {"left": stub_settings(prefill_tokens_per_s=5.0)}
+    async with rig(tmp_path, boxes=("left",), settings=slow, max_waiting=2) as running:
+        waiting = [asyncio.create_task(running.complete(PROMPT, 2)) for _ in range(2)]
+
+        async def both_wait() -> bool:
+            status = await running.get("/homesplit/status")
+            return status["requests"]["waiting"] >= 2
+
+        await until(both_wait)
+        status, answer = await running.post("/v1/completions", {"prompt": PROMPT})
+        assert status == 429
+        assert answer["error"]["type"] == "rate_limit_error"
+        for task in waiting:
+            task.cancel()
+
+
+async def test_workers_that_differ_are_never_paired_and_the_field_is_named(
+    tmp_path: Path,
+) -> None:
+    other = stub_settings(fingerprint_fields={"dtype": "float16"})
+    async with rig(tmp_path, setting=SPLIT, settings={"right": other}, wait=False) as running:
+        await running.until_usable("left")
+        await until(lambda: running.stubs["right"].received)
+
+        async def named() -> bool:
+            status = await running.get("/homesplit/status")
+            return "dtype is float16 here and float32 there" in (status["workers"][1]["why"] or "")
+
+        await until(named)
+        assert await running.complete(PROMPT, 3) == running.expected(PROMPT, 3)
+        assert not submits(running, "right")
+
+
+async def test_a_client_that_leaves_frees_the_worker(tmp_path: Path) -> None:
+    slow = {box: stub_settings(step_s=0.02) for box in ("left", "right")}
+    async with rig(tmp_path, setting=SPLIT, settings=slow) as running:
+        answer = asyncio.create_task(running.complete(PROMPT, 500))
+        await until(lambda: running.stubs["right"].held)
+        answer.cancel()
+        await until(lambda: not any(stub.held for stub in running.stubs.values()))
+        (record,) = await running.records(1)
+        assert record.outcome == "cancelled"
+
+
+async def test_a_request_is_cancelled_by_its_id(tmp_path: Path) -> None:
+    slow = {box: stub_settings(step_s=0.02) for box in ("left", "right")}
+    async with rig(tmp_path, settings=slow) as running:
+        body = {"prompt": PROMPT, "max_tokens": 500}
+        answer = asyncio.create_task(
+            running.post("/v1/completions", body, **{"x-request-id": "mine-1"})
+        )
+        await until(lambda: running.stubs["left"].held)
+        _, told = await running.post("/homesplit/cancel", {"request_id": "mine-1"})
+        assert told == {"cancelled": True}
+        status, _ = await answer
+        assert status == 409
+        await until(lambda: not running.stubs["left"].held)
+
+
+async def test_a_numeric_failure_ends_in_a_named_error(tmp_path: Path) -> None:
+    async with rig(tmp_path, settings={"left": stub_settings(fail="numeric")}) as running:
+        status, answer = await running.post("/v1/completions", {"prompt": PROMPT})
+        assert status == 500
+        assert answer["error"]["code"] == "numeric"
+
+
+async def test_a_failed_engine_is_left_for_the_other_box(tmp_path: Path) -> None:
+    failing = stub_settings(fail="engine", fail_at=4)
+    async with rig(tmp_path, settings={"left": failing}) as running:
+        assert await running.complete(PROMPT, 9) == running.expected(PROMPT, 9)
+
+
+async def test_switching_names_an_unknown_box(tmp_path: Path) -> None:
+    async with rig(tmp_path) as running:
+        wrong = {"mode": "split", "prefill_box": "middle", "decode_box": "left"}
+        status, answer = await running.post("/homesplit/mode", wrong)
+        assert status == 400
+        assert "middle" in answer["error"]["message"]
+
+
+def test_the_router_loads_neither_torch_nor_transformers() -> None:
+    code = (
+        "import json, sys; import homesplit_engine.router.server; "
+        "print(json.dumps([m for m in ('torch', 'transformers') if m in sys.modules]))"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    assert json.loads(output) == []
