@@ -1,0 +1,161 @@
+"""The cost model against public single-machine measurements, and its fit to engine steps."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from homesplit_engine.records import PrefillSlice, StepEvent
+from msgspec import structs
+
+from homesplit.core.calibration import fit_calibration
+from homesplit.core.cost import Interval, cost_model
+from homesplit.core.machine import BoxProfile
+from homesplit.core.reading import stated
+from homesplit.core.shape import ModelShape
+from homesplit.errors import ProfileError
+from homesplit.io.paths import user_paths
+from homesplit.io.profiles import load_model
+
+ROWS = Path(__file__).parents[3] / "shared" / "cases" / "single_box.jsonl"
+PROFILE_OF = {
+    "Llama 3 8B": "llama-3.1-8b",
+    "Llama 3 70B": "llama-3.3-70b",
+    "gpt-oss-120b": "gpt-oss-120b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "Qwen2.5-Coder-7B": "qwen2.5-7b",
+    "LLaMA 2 7B": "llama-2-7b",
+    "LLaMA 7B": "llama-2-7b",
+    "gemma-3-4b-it-qat": "gemma-3-4b",
+    "Qwen3-Coder-30B-A3B": "qwen3-30b-a3b",
+    "Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "Llama 3.1 8B": "llama-3.1-8b",
+    "SmolLM-135M": "smollm2-135m",
+    "Llama 3.2 3B": "llama-3.2-3b",
+    "TinyLlama 1.1B": "tinyllama-1.1b",
+    "LLaMA 2 13B": "llama-2-13b",
+    "LLaMA 2 70B": "llama-2-70b",
+    "Llama-3.3-70B-Instruct": "llama-3.3-70b",
+    "Qwen3-4B": "qwen3-4b",
+}
+
+
+def box(
+    *, bandwidth: float = 100e9, flops: float = 10e12, device: str = "cuda", name: str = "b"
+) -> BoxProfile:
+    return BoxProfile(
+        name=name,
+        source="profile: test",
+        memory_bytes=stated(64e9, unit="bytes", source="test"),
+        memory_bytes_per_s=stated(bandwidth, unit="bytes/s", source="test"),
+        flops_per_s={"fp16": stated(flops, unit="flop/s", source="test")},
+        device=device,
+    )
+
+
+def model(name: str = "llama-3.1-8b") -> ModelShape:
+    return load_model(name, user_paths())
+
+
+def measured() -> dict[str, list[tuple[float, Interval]]]:
+    """(seconds measured, interval predicted) of prefill, decode and batched decode rows."""
+    found: dict[str, list[tuple[float, Interval]]] = {"prefill": [], "decode": [], "batch": []}
+    for line in ROWS.read_text().splitlines():
+        row: dict[str, Any] = json.loads(line)
+        name = PROFILE_OF.get(row["model"])
+        if not (name and row["weights_gb"] and row["memory_bandwidth_gbs"] and row["fp16_tflops"]):
+            continue
+        shape = structs.replace(model(name), weights_bytes=int(row["weights_gb"] * 1e9))
+        cost = cost_model(
+            box(bandwidth=row["memory_bandwidth_gbs"] * 1e9, flops=row["fp16_tflops"] * 1e12),
+            shape,
+        )
+        tokens, batch = row["prompt_len"] or 512, row["batch"] or 1
+        if row["pp_tps"]:
+            found["prefill"].append((tokens / row["pp_tps"], cost.prefill_s(tokens)))
+        if row["tg_tps"]:
+            per_user = "per user" in (row["note"] or "")
+            step_s = (1 if per_user else batch) / row["tg_tps"]
+            grown = tokens / 2 if "separate runs" in row["engine"] else 64
+            context = int(batch * (row["context_before"] or grown))
+            kind = "decode" if batch <= 1 else "batch"
+            found[kind].append((step_s, cost.decode_step_s(max(1, round(batch)), context)))
+    return found
+
+
+@pytest.mark.skipif(not ROWS.exists(), reason="the public case files aren't here")
+def test_maker_figures_predict_public_measurements_within_the_stated_error() -> None:
+    found = measured()
+    assert len(found["prefill"]) > 150 and len(found["decode"]) > 120
+
+    def median_error(kind: str) -> float:
+        return statistics.median(abs(made.mid / took - 1) for took, made in found[kind])
+
+    assert median_error("decode") < 0.25
+    assert median_error("prefill") < 0.40
+    rows = [pair for pairs in found.values() for pair in pairs]
+    inside = sum(made.low <= took <= made.high for took, made in rows)
+    assert inside / len(rows) >= 0.85
+
+
+def test_a_cached_prefix_costs_nothing_to_read_again() -> None:
+    cost = cost_model(box(), model())
+    assert cost.prefill_s(1000, cached=1000).mid == 0
+    assert cost.prefill_s(1000, cached=900).mid < cost.prefill_s(1000).mid / 2
+
+
+def test_a_faster_memory_never_slows_a_decode_step() -> None:
+    slow, quick = (cost_model(box(bandwidth=rate), model()) for rate in (100e9, 200e9))
+    assert quick.decode_step_s(1, 500).mid < slow.decode_step_s(1, 500).mid
+
+
+def test_a_missing_figure_is_named() -> None:
+    bare = structs.replace(box(), flops_per_s={})
+    with pytest.raises(ProfileError, match="flops_per_s"):
+        cost_model(bare, model())
+
+
+def steps() -> list[StepEvent]:
+    """Steps that take 10 ms, 1 ms a prompt token, 2 ms an answer and 1 us a context token."""
+    made: list[StepEvent] = []
+    for number in range(40):
+        tokens, batch = (number % 4) * 32, number % 5
+        context = batch * (100 + number)
+        took = 0.010 + 0.001 * tokens + 0.002 * batch + 1e-6 * context
+        prefill = (PrefillSlice(request_id="p", start=0, tokens=tokens),) if tokens else ()
+        made.append(
+            StepEvent(
+                box="b",
+                step=number,
+                start_s=float(number),
+                end_s=number + took,
+                decode=tuple(str(i) for i in range(batch)),
+                prefill=prefill,
+                context_tokens=context,
+            )
+        )
+    return made
+
+
+def test_a_fit_finds_the_seconds_that_steps_are_made_of() -> None:
+    fit = fit_calibration(steps(), model="m")
+    assert fit is not None
+    assert fit.step_s == pytest.approx(0.010, rel=0.02)
+    assert fit.token_s == pytest.approx(0.001, rel=0.02)
+    assert fit.sequence_s == pytest.approx(0.002, rel=0.05)
+    assert fit.error_p90 < 0.01 and len(fit.residuals) == fit.steps == 40
+
+
+def test_a_calibrated_box_says_so_and_has_a_narrow_interval() -> None:
+    cost = cost_model(box(), model(), calibration=fit_calibration(steps()))
+    made = cost.prefill_s(100)
+    assert "calibrated" in cost.source
+    assert made.mid == pytest.approx(0.110, rel=0.02)
+    assert made.high / made.low < 1.1
+
+
+def test_too_few_steps_give_no_fit() -> None:
+    assert fit_calibration(steps()[:5]) is None

@@ -1,0 +1,251 @@
+"""The advice: its invariants over random questions, and its answers to plain ones."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from homesplit.core.candidates import Asked, arrangements, build_scene, room_of
+from homesplit.core.decide import Thinking, decide
+from homesplit.core.ledger import PromptClass, ledger_row
+from homesplit.core.link import LinkProfile
+from homesplit.core.machine import BoxProfile
+from homesplit.core.plan import Plan
+from homesplit.core.predict import Effort, Outlook, outlook
+from homesplit.core.reading import stated
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.io.paths import user_paths
+from homesplit.io.profiles import load_model
+
+QUICK = Thinking(effort=Effort(requests=40, capacity_requests=30, capacity_rounds=3), flips=False)
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SHAPE = load_model("llama-3.2-1b", user_paths())
+
+
+def box(
+    name: str, *, flops: float = 20e12, bandwidth: float = 200e9, memory: float = 32e9
+) -> BoxProfile:
+    return BoxProfile(
+        name=name,
+        source="profile: test",
+        memory_bytes=stated(memory, unit="bytes", source="test"),
+        memory_bytes_per_s=stated(bandwidth, unit="bytes/s", source="test"),
+        flops_per_s={"fp16": stated(flops, unit="flop/s", source="test")},
+        device="cuda",
+    )
+
+
+def link(rate: float, *, loopback: bool = False) -> LinkProfile:
+    reading = stated(rate, unit="bytes/s", source="test")
+    return LinkProfile(
+        a="a", b="b", source="typed: test", a_to_b=reading, b_to_a=reading, loopback=loopback
+    )
+
+
+def load(prompt: int = 1000, output: int = 50, users: int = 1) -> Workload:
+    kind = LengthClass(
+        name="k",
+        share=1,
+        prompt_tokens_low=prompt,
+        prompt_tokens_high=prompt,
+        output_tokens_low=output,
+        output_tokens_high=output,
+    )
+    return Workload(name="w", classes=(kind,), arrivals=Arrivals(kind="closed", users=users))
+
+
+def ask(
+    *,
+    a: BoxProfile | None = None,
+    b: BoxProfile | None = None,
+    rate: float = 1e9,
+    work: Workload | None = None,
+    targets: Targets | None = None,
+) -> Asked:
+    return Asked(
+        boxes=(a or box("a"), b or box("b")),
+        link=link(rate),
+        shape=SHAPE,
+        workload=work or load(),
+        targets=targets or Targets(ttft_s=None, tpot_s=None),
+    )
+
+
+def looks(asked: Asked, mode: str, requests: int = 30) -> list[Outlook]:
+    scene = build_scene(asked)
+    return [
+        outlook(scene, each, asked.workload, asked.targets, requests)
+        for each in arrangements(asked, scene)
+        if each.mode == mode
+    ]
+
+
+def numbers(value: object) -> list[float]:
+    """Every number anywhere in a JSON-like value."""
+    if isinstance(value, dict):
+        return [n for inner in value.values() for n in numbers(inner)]
+    if isinstance(value, list):
+        return [n for inner in value for n in numbers(inner)]
+    return [float(value)] if isinstance(value, (int, float)) else []
+
+
+@FEW
+@given(
+    prompt=st.integers(1, 6000),
+    output=st.integers(1, 200),
+    users=st.integers(1, 12),
+    rate=st.floats(1e5, 1e11),
+    flops=st.floats(1e11, 5e14),
+    bandwidth=st.floats(1e10, 3e12),
+    ttft=st.one_of(st.none(), st.floats(0.01, 60)),
+    tpot=st.one_of(st.none(), st.floats(0.001, 2)),
+)
+def test_no_valid_question_gives_a_figure_that_is_not_finite(
+    prompt: int,
+    output: int,
+    users: int,
+    rate: float,
+    flops: float,
+    bandwidth: float,
+    ttft: float | None,
+    tpot: float | None,
+) -> None:
+    asked = ask(
+        b=box("b", flops=flops, bandwidth=bandwidth),
+        rate=rate,
+        work=load(prompt, output, users),
+        targets=Targets(ttft_s=ttft, tpot_s=tpot),
+    )
+    plan = decide(asked, QUICK)
+    assert all(math.isfinite(n) for n in numbers(msgspec.to_builtins(plan)))
+    assert len(plan.rules) == 8 and plan.recommendation.mode is not None
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+
+
+@FEW
+@given(slow=st.floats(1e6, 1e9), factor=st.floats(1.5, 100), prompt=st.integers(100, 4000))
+def test_a_faster_link_never_makes_a_split_worse(slow: float, factor: float, prompt: int) -> None:
+    work = load(prompt, 20, users=3)
+    before = looks(ask(rate=slow, work=work), "split")
+    after = looks(ask(rate=slow * factor, work=work), "split")
+    for old, new in zip(before, after, strict=True):
+        assert new.latency_s <= old.latency_s * 1.001
+
+
+@FEW
+@given(prompt=st.integers(1, 4000), output=st.integers(2, 100))
+def test_one_user_on_equal_boxes_gets_the_same_from_every_mode(prompt: int, output: int) -> None:
+    asked = ask(rate=1e18, work=load(prompt, output))
+    alone = looks(asked, "colocated")[1].latency_s
+    assert looks(asked, "replica")[1].latency_s == pytest.approx(alone, rel=1e-6)
+    # A split's hand-off still costs the handling of its messages.
+    assert looks(asked, "split")[0].latency_s == pytest.approx(alone, rel=0.02, abs=0.005)
+
+
+@FEW
+@given(memory=st.floats(1e9, 1e11), more=st.floats(1.0, 10.0))
+def test_more_memory_never_makes_a_model_unfit(memory: float, more: float) -> None:
+    small, large = (ask(a=box("a", memory=m)) for m in (memory, memory * more))
+    assert room_of(large.boxes[0], large).fits >= room_of(small.boxes[0], small).fits
+
+
+@FEW
+@given(bandwidth=st.floats(5e10, 1e12), factor=st.floats(0.1, 1.0))
+def test_a_slower_decode_box_never_improves_tpot(bandwidth: float, factor: float) -> None:
+    def tpot(rate: float) -> float:
+        asked = ask(b=box("b", bandwidth=rate), work=load(500, 30, users=2))
+        return looks(asked, "split")[0].figures.tpot_s.p50 or 0.0
+
+    assert tpot(bandwidth * factor) >= tpot(bandwidth) * 0.999
+
+
+@FEW
+@given(ttft=st.floats(0.05, 5), tpot=st.floats(0.002, 0.2), tighter=st.floats(0.1, 1.0))
+def test_attainment_never_rises_as_targets_tighten(
+    ttft: float, tpot: float, tighter: float
+) -> None:
+    work = load(800, 30, users=6)
+    loose = ask(work=work, targets=Targets(ttft_s=ttft, tpot_s=tpot))
+    strict = ask(work=work, targets=Targets(ttft_s=ttft * tighter, tpot_s=tpot * tighter))
+    # The chunk size follows the targets, so one arrangement is held fixed.
+    scene, fixed = build_scene(loose), arrangements(loose, build_scene(loose))[0]
+    first = outlook(scene, fixed, work, loose.targets, 30)
+    second = outlook(scene, fixed, work, strict.targets, 30)
+    assert second.attainment <= first.attainment
+
+
+@FEW
+@given(
+    prompt=st.integers(1, 9000),
+    output=st.integers(2, 40),
+    rate=st.floats(1e6, 1e10),
+    which=st.integers(0, 7),
+)
+def test_the_simulator_with_one_request_equals_the_ledgers_sum(
+    prompt: int, output: int, rate: float, which: int
+) -> None:
+    work = structs.replace(load(prompt, output), arrivals=Arrivals(kind="closed", users=1))
+    asked = ask(rate=rate, work=work)
+    scene = build_scene(asked)
+    arrangement = arrangements(asked, scene)[which]
+    made = outlook(scene, arrangement, work, asked.targets, 1)
+    times = made.result.records[0].timeline
+    row = ledger_row(
+        scene, arrangement, PromptClass(name="k", prompt_tokens=prompt, output_tokens=output)
+    )
+    reads = arrangement.setting.prefill_box if arrangement.mode == "split" else None
+    if arrangement.mode == "replica" or reads in (None, "a", "b"):
+        assert times.token_s[0] - times.start_s == pytest.approx(row.ttft_s, rel=1e-6)
+        assert times.token_s[1] - times.start_s == pytest.approx(row.ttst_s, rel=1e-6)
+
+
+def test_a_model_that_fits_neither_box_gets_no_mode_and_is_told_why() -> None:
+    tiny = box("a", memory=1e9), box("b", memory=1e9)
+    plan = decide(ask(a=tiny[0], b=tiny[1]), QUICK)
+    assert plan.recommendation.mode is None
+    assert "not a capacity technique" in plan.recommendation.sentence
+
+
+def test_a_model_that_fits_one_box_is_served_there() -> None:
+    plan = decide(ask(a=box("a", memory=1e9)), QUICK)
+    assert plan.recommendation.mode == "colocated"
+    assert plan.recommendation.decode_box == "b"
+
+
+def test_equal_boxes_and_one_user_tie_and_go_to_one_box() -> None:
+    plan = decide(ask(), QUICK)
+    assert plan.tie and plan.recommendation.mode == "colocated"
+
+
+def test_equal_boxes_and_many_users_get_replicas() -> None:
+    plan = decide(ask(rate=1e6, work=load(500, 100, users=8)), QUICK)
+    assert plan.recommendation.mode == "replica"
+
+
+def test_a_strong_reader_and_a_strong_writer_split_over_a_quick_link_only() -> None:
+    writer = box("b", flops=4e12, bandwidth=2000e9)
+    reader = box("a", flops=60e12, bandwidth=100e9)
+    work = load(8000, 60)
+    quick = decide(ask(a=reader, b=writer, rate=1e9, work=work), QUICK)
+    poor = decide(ask(a=reader, b=writer, rate=1e5, work=work), QUICK)
+    assert quick.recommendation.mode == "split" and quick.recommendation.prefill_box == "a"
+    assert poor.recommendation.mode != "split"
+
+
+def test_loopback_is_labelled_as_measuring_no_network() -> None:
+    asked = structs.replace(ask(), link=link(1e9, loopback=True))
+    plan = decide(asked, QUICK)
+    assert plan.rules[1].verdict == "fail"
+    assert "measures no network" in plan.rules[1].sentence
+
+
+def test_a_load_that_no_arrangement_bears_is_not_sustainable() -> None:
+    work = structs.replace(load(2000, 100), arrivals=Arrivals(rate_requests_per_s=500.0))
+    plan = decide(ask(work=work, targets=Targets(ttft_s=1.0, tpot_s=0.05)), QUICK)
+    assert plan.sustainable is False
+    assert "ot sustainable" in plan.recommendation.sentence

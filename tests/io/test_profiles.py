@@ -1,0 +1,114 @@
+"""Profiles: those that ship, a user's own, typed rates, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from homesplit.core.profile_files import parse_rate
+from homesplit.errors import ProfileError, UsageError
+from homesplit.io import profiles
+from homesplit.io.paths import Paths
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(config=tmp_path / "config", cache=tmp_path / "cache", data=tmp_path / "data")
+
+
+BOX = """
+name = "mine"
+memory_bytes = 8e9
+memory_bytes_per_s = 50e9
+flops_per_s = { fp16 = 1e12, fp32 = 5e11 }
+unified = true
+"""
+
+
+def test_every_profile_that_ships_is_read_and_names_its_source(paths: Paths) -> None:
+    for kind, least in (("hardware", 40), ("links", 20), ("models", 40), ("workloads", 8)):
+        files = profiles.built_in(kind)  # type: ignore[arg-type]
+        assert len(files) >= least
+        for name, file in files.items():
+            held = profiles.read_toml(file)
+            assert held.get("source") and held.get("date"), name
+    for name in profiles.built_in("hardware"):
+        assert profiles.load_hardware(name, paths).memory_bytes_per_s.value
+    for name in profiles.built_in("links"):
+        assert profiles.load_link(name, "a", "b", paths).a_to_b.value
+    for name in profiles.built_in("models"):
+        assert profiles.load_model(name, paths).kv_bytes_per_token() > 0
+    for name in profiles.built_in("workloads"):
+        assert profiles.load_workload(name, paths).classes
+
+
+@pytest.mark.parametrize("text", ["spark", "DGX Spark", "dgx_spark", "GB10", "nvidia-dgx-spark"])
+def test_a_machine_is_found_by_its_many_names(text: str, paths: Paths) -> None:
+    assert profiles.load_hardware(text, paths).name == "dgx-spark"
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_ones(paths: Paths) -> None:
+    with pytest.raises(ProfileError, match="rtx-3090"):
+        profiles.load_hardware("rtx3091", paths)
+
+
+def test_a_typed_box_is_read_from_its_file(tmp_path: Path, paths: Paths) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(BOX)
+    box = profiles.load_hardware(str(file), paths)
+    assert (box.name, box.unified, box.memory_bytes.value) == ("mine", True, 8e9)
+
+
+def test_a_users_own_profile_stands_beside_the_built_in_ones(paths: Paths) -> None:
+    folder = paths.user_profiles / "hardware"
+    folder.mkdir(parents=True)
+    (folder / "shed.toml").write_text(BOX)
+    assert profiles.load_hardware("Shed", paths).name == "mine"
+    assert profiles.names("hardware", paths)[0] == "shed"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('colour = "red"', "colour"),
+        ("memory_bytes_per_s = -1.0", "memory_bytes_per_s"),
+        ("memory_bytes_per_s = nan", "memory_bytes_per_s"),
+        ('memory_bytes_per_s = "fast"', "memory_bytes_per_s"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_name_and_key(
+    line: str, said: str, tmp_path: Path, paths: Paths
+) -> None:
+    file = tmp_path / "odd.toml"
+    kept = [row for row in BOX.splitlines() if not row.startswith(line.split(" =")[0] + " ")]
+    file.write_text("\n".join([*kept, line]))
+    with pytest.raises(ProfileError, match=rf"odd\.toml.*{said}"):
+        profiles.load_hardware(str(file), paths)
+
+
+def test_a_file_that_is_no_toml_is_refused_by_name(tmp_path: Path, paths: Paths) -> None:
+    file = tmp_path / "broken.toml"
+    file.write_text("name = ")
+    with pytest.raises(ProfileError, match=r"broken\.toml"):
+        profiles.load_hardware(str(file), paths)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("2.35Gbit/s", 2.35e9 / 8),
+        ("300MB/s", 300e6),
+        ("1Gbps", 1e9 / 8),
+        ("100 Mbit/s", 100e6 / 8),
+        ("1GiB/s", 1024.0**3),
+        ("wifi", None),
+    ],
+)
+def test_a_typed_rate_is_understood(text: str, rate: float | None) -> None:
+    assert parse_rate(text) == (pytest.approx(rate) if rate is not None else None)
+
+
+def test_a_rate_of_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="0Gbit"):
+        parse_rate("0Gbit/s")
