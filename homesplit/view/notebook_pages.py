@@ -107,10 +107,10 @@ def _about(page: Page) -> str:
     about = page["about"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     seeds = ", ".join(f"{name} {seed}" for name, seed in about["seeds"].items()) or "none"
+    model, fingerprint = about["model"] or "not told", about["fingerprint"] or "not told"
     return (
-        f"Entry {page['id']}. Model {about['model'] or 'not told'}, fingerprint "
-        f"{about['fingerprint'] or 'not told'}. Seeds: {seeds}. Commit {about['git_hash'] or 'none'}"
-        f". {versions}."
+        f"Entry {page['id']}. Model {model}, fingerprint {fingerprint}. Seeds: {seeds}. "
+        f"Commit {about['git_hash'] or 'none'}. {versions}."
     )
 
 

@@ -1,0 +1,83 @@
+"""`homesplit notebook`: list, show, note and export the log of measurements."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from homesplit.cli.output import add_json, command_context, print_json
+from homesplit.core.entry import KINDS
+from homesplit.stages.export import FORMATS, export
+from homesplit.stages.notebook import add_note, list_entries, notes_on, show_entry
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command and its parts."""
+    parser = subparsers.add_parser("notebook", help="the log of measurements")
+    parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
+    listing = parts.add_parser("list", help="all entries, oldest first")
+    listing.add_argument("--kind", choices=KINDS)
+    listing.set_defaults(run=_list)
+    show = parts.add_parser("show", help="one entry with its raw records")
+    show.add_argument("entry", help="its id, number, or the start of its id")
+    show.set_defaults(run=_show)
+    note = parts.add_parser("note", help="write a note by hand")
+    note.add_argument("text")
+    note.add_argument("--entry", help="the entry that it belongs to")
+    note.set_defaults(run=_note)
+    out = parts.add_parser("export", help="write entries to a file")
+    out.add_argument("--format", choices=tuple(FORMATS), help="else the file's ending")
+    out.add_argument("--out", required=True, type=Path, metavar="PATH")
+    out.add_argument("--entry", action="append", default=[], metavar="ID", help="else all")
+    out.add_argument("--names", action="store_true", help="keep host names and addresses")
+    out.set_defaults(run=_export)
+    for part in (listing, show, note, out):
+        add_json(part)
+
+
+def _list(args: argparse.Namespace) -> int:
+    entries = list_entries(command_context(), args.kind)
+    if args.json:
+        keys = ("id", "number", "kind", "at", "sentence", "on_entry")
+        print_json({"entries": [{key: getattr(e, key) for key in keys} for e in entries]})
+        return 0
+    for entry in entries:
+        print(f"{entry.number:>4}  {entry.id}  {entry.at[:16]}  {entry.kind:<10}  {entry.sentence}")
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    ctx = command_context()
+    entry, raw = show_entry(ctx, args.entry)
+    if args.json:
+        notes = notes_on(ctx, entry.id)
+        print_json({**msgspec.to_builtins(entry), "raw": raw, "notes": notes})
+        return 0
+    print(entry.sentence)
+    print(msgspec.json.format(msgspec.json.encode(entry), indent=2).decode())
+    for name, rows in raw.items():
+        print(f"{len(rows)} raw records: {name}")
+    return 0
+
+
+def _note(args: argparse.Namespace) -> int:
+    entry = add_note(command_context(), args.text, entry=args.entry)
+    if args.json:
+        print_json({"id": entry})
+    else:
+        print(entry)
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    path = export(
+        command_context(), args.out, form=args.format, entries=args.entry, names=args.names
+    )
+    if args.json:
+        print_json({"path": str(path)})
+    else:
+        print(f"wrote {path}")
+    return 0

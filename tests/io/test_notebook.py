@@ -1,0 +1,196 @@
+"""The notebook's file and its exports: nothing lost, nothing leaked, everything readable."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from homesplit.core.entry import LOOPBACK_LABEL, About
+from homesplit.core.events import EntryWritten, Event
+from homesplit.errors import NotebookError, UsageError
+from homesplit.io.notebook import Notebook
+from homesplit.io.paths import Paths
+from homesplit.stages.context import Context
+from homesplit.stages.export import FORMATS, export
+from homesplit.stages.notebook import add_note, list_entries, notes_on, record, show_entry
+
+FIGURES: dict[str, Any] = {
+    "offered": 10,
+    "completed": 9,
+    "failed": 1,
+    "rejected": 0,
+    "ttft_s": {"p50": 0.25, "p90": 0.5},
+    "tpot_s": {"p50": None, "p90": None},
+    "stall_s": {"p90": 0.0},
+    "attainment": 0.9,
+    "goodput_requests_per_s": 1.5,
+    "by_class": {},
+}
+WRITER = """
+import sys
+from pathlib import Path
+from homesplit.io.notebook import Notebook
+book = Notebook(Path(sys.argv[1]))
+while True:
+    entry = book.write("note", "x" * 2000, {"n": 1}, raw={"rows": [{"a": 1}] * 50})
+    print(entry.id, flush=True)
+"""
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> Context:
+    return context(tmp_path, [])
+
+
+def context(folder: Path, told: list[Event]) -> Context:
+    paths = Paths(config=folder / "c", cache=folder / "k", data=folder / "d")
+    return Context(emit=told.append, paths=paths)
+
+
+def test_an_entry_comes_back_whole_with_its_raw_records_and_is_told(tmp_path: Path) -> None:
+    told: list[Event] = []
+    ctx = context(tmp_path, told)
+    key = record(ctx, "run", "It ran.", FIGURES, raw={"requests": [{"id": 1}, {"id": 2}]})
+    entry, raw = show_entry(ctx, key)
+    assert (entry.sentence, entry.body, entry.number) == ("It ran.", FIGURES, 1)
+    assert raw == {"requests": ({"id": 1}, {"id": 2})}
+    assert "homesplit" in entry.about.versions
+    assert [event.id for event in told if isinstance(event, EntryWritten)] == [key]
+
+
+def test_every_entry_that_was_shown_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "notebook.sqlite"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    for _ in range(3):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            shown = [process.stdout.readline().strip() for _ in range(10)]
+            process.send_signal(signal.SIGKILL)
+            shown += process.stdout.read().split()
+        book = Notebook(path)
+        kept = {entry.id for entry in book.entries()}
+        assert set(shown) - {""} <= kept
+        assert all(len(book.raw(key)["rows"]) == 50 for key in shown if key)
+
+
+def test_the_file_is_for_its_owner_alone(ctx: Context) -> None:
+    record(ctx, "note", "mine")
+    assert os.stat(ctx.paths.notebook).st_mode & 0o077 == 0
+
+
+def test_a_loopback_run_is_labelled_in_its_sentence_and_every_export(
+    ctx: Context, tmp_path: Path
+) -> None:
+    record(ctx, "run", "It ran.", FIGURES, about=About(loopback=True))
+    assert LOOPBACK_LABEL in list_entries(ctx)[0].sentence
+    for form in FORMATS:
+        assert LOOPBACK_LABEL in export(ctx, tmp_path / f"x.{form}").read_text()
+
+
+def test_names_addresses_and_host_keys_stay_home_unless_asked_for(
+    ctx: Context, tmp_path: Path
+) -> None:
+    body = {**FIGURES, "boxes": ["gandalf", "frodo"], "address": "192.168.7.20"}
+    about = About(boxes=({"name": "gandalf", "host_key": "SHA256:" + "a" * 43},))
+    record(ctx, "run", "Mode split on gandalf and frodo.", body, about=about)
+    for form in FORMATS:
+        text = export(ctx, tmp_path / f"x.{form}").read_text()
+        assert not any(word in text for word in ("gandalf", "frodo", "192.168", "a" * 43))
+        assert "Mode split on box A and box B." in text or "box B and box A" in text
+    assert "gandalf" in export(ctx, tmp_path / "y.md", names=True).read_text()
+
+
+def test_the_ipynb_is_valid_and_its_code_runs_from_its_own_data(
+    ctx: Context, tmp_path: Path
+) -> None:
+    record(ctx, "run", 'It\'s "quoted" \\ and ünicode.', FIGURES)
+    record(ctx, "note", "A note alone.")
+    path = export(ctx, tmp_path / "x.ipynb")
+    book: Any = nbformat.read(path, as_version=4)
+    nbformat.validate(book)
+    shown = [out for cell in book.cells for out in cell.get("outputs", [])]
+    assert shown and all(out.data["image/svg+xml"].startswith("<svg") for out in shown)
+    code = "\n".join(cell.source for cell in book.cells if cell.cell_type == "code")
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=30
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "TTFT p50" in ran.stdout
+
+
+def test_markdown_has_the_sentence_first_then_the_table(ctx: Context, tmp_path: Path) -> None:
+    key = record(ctx, "run", "It ran.", FIGURES)
+    add_note(ctx, "The fan was loud.", entry=key)
+    text = export(ctx, tmp_path / "x.md").read_text()
+    assert text.index("It ran.") < text.index("| all | 10 | 9 |") < text.index("The fan was loud.")
+    assert "no data" in text
+
+
+def test_jsonl_holds_the_raw_records(ctx: Context, tmp_path: Path) -> None:
+    record(ctx, "run", "It ran.", FIGURES, raw={"requests": [{"id": 7}]})
+    line = json.loads(export(ctx, tmp_path / "x.jsonl").read_text())
+    assert line["raw"]["requests"] == [{"id": 7}]
+
+
+def test_notes_hang_on_the_entry_they_were_written_to(ctx: Context) -> None:
+    key = record(ctx, "run", "It ran.", FIGURES)
+    note = add_note(ctx, "The fan was loud.", entry=key[:5])
+    assert [entry.id for entry in notes_on(ctx, key)] == [note]
+
+
+def test_an_unknown_entry_form_or_an_empty_notebook_is_told_in_a_sentence(
+    ctx: Context, tmp_path: Path
+) -> None:
+    with pytest.raises(NotebookError, match="empty"):
+        export(ctx, tmp_path / "x.md")
+    record(ctx, "note", "one")
+    with pytest.raises(NotebookError, match="no entry"):
+        show_entry(ctx, "zzz")
+    with pytest.raises(UsageError, match="no form"):
+        export(ctx, tmp_path / "x.doc")
+
+
+def test_a_damaged_file_is_refused_in_a_sentence(ctx: Context) -> None:
+    ctx.paths.notebook.parent.mkdir(parents=True)
+    ctx.paths.notebook.write_bytes(b"this is no database at all" * 100)
+    with pytest.raises(NotebookError, match="damaged"):
+        list_entries(ctx)
+
+
+def test_a_locked_file_is_refused_in_a_sentence(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homesplit.io.notebook.BUSY_S", 0.05)
+    record(ctx, "note", "one")
+    with sqlite3.connect(ctx.paths.notebook, isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(NotebookError, match="another process"):
+            record(ctx, "note", "two")
+
+
+def test_an_older_schema_is_brought_up_and_a_newer_one_refused(ctx: Context) -> None:
+    from homesplit.io.notebook import MIGRATIONS
+
+    path = ctx.paths.notebook
+    path.parent.mkdir(parents=True)
+    with sqlite3.connect(path) as old:
+        old.executescript(MIGRATIONS[0])
+        old.execute("PRAGMA user_version = 1")
+        old.execute(
+            "INSERT INTO entries VALUES (1, 'abc', 'note', '2026', 'old', '{}', 'null', NULL)"
+        )
+    record(ctx, "note", "new", raw={"rows": [1]})
+    assert [entry.sentence for entry in list_entries(ctx)] == ["old", "new"]
+    with sqlite3.connect(path) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    with pytest.raises(NotebookError, match="newer homesplit"):
+        list_entries(ctx)
