@@ -107,6 +107,7 @@ async def test_a_stream_never_holds_half_a_character_whatever_the_length(tmp_pat
     tokenizer = make_tokenizer(tmp_path)
     script = letters(tokenizer, text)
     async with rig(tmp_path, settings={"left": stub_settings(script=script)}) as running:
+        pieces: list[str] = []
         for length in range(1, len(script) + 1):
             body = {"prompt": "a", "max_tokens": length, "stream_options": {"include_usage": True}}
             chunks = [c async for c in running.stream(PLAIN, body)]
