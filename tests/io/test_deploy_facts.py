@@ -1,0 +1,96 @@
+"""What a box says of itself, and which packages fit it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from homesplit.errors import DeployError, UsageError
+from homesplit.io.box_facts import parse
+from homesplit.io.bundle import make_bundle
+from homesplit.io.platforms import fitting_python, target_from_key, target_of
+from homesplit.io.remote_process import parse_states
+
+_LINUX = """home=/home/ann
+user=ann
+system=Linux
+machine=x86_64
+libc=glibc 2.36
+python=3.13.1 /usr/bin/python3.13
+python=3.11.2 /usr/bin/python3
+free_kb=1000
+ssh=10.0.0.2 50000 10.0.0.11 22
+listen_hex=0016
+listen_hex=BA0A
+"""
+
+
+def test_a_linux_box_is_read() -> None:
+    facts = parse(_LINUX, "atlas")
+    assert (facts.free_bytes, facts.listening) == (1_024_000, {22, 47626})
+    assert (facts.desk_address, facts.own_address) == ("10.0.0.2", "10.0.0.11")
+    assert facts.root == "/home/ann/.local/share/homesplit/box"
+    assert target_of(facts, "atlas").key == "linux-x86_64-py3.11-cpu"
+
+
+def test_the_python_that_tests_run_on_is_chosen_first() -> None:
+    assert fitting_python(parse(_LINUX, "atlas")) == ((3, 11), "/usr/bin/python3")
+
+
+@pytest.mark.parametrize("python", ["3.8.10 /usr/bin/python3", "3.14.0 /usr/bin/python3", "junk"])
+def test_a_python_that_packages_do_not_fit_is_not_chosen(python: str) -> None:
+    text = "home=/h\nuser=u\nsystem=Linux\nmachine=x86_64\npython=" + python
+    assert fitting_python(parse(text, "old")) is None
+
+
+def test_a_missing_figure_stays_unknown() -> None:
+    facts = parse("home=/h\nuser=u\nsystem=Darwin\nmachine=arm64\nfree_kb=", "mac")
+    assert (facts.free_bytes, facts.own_address, facts.device) == (None, None, "mps")
+
+
+def test_an_empty_answer_is_an_error_with_the_box_in_it() -> None:
+    with pytest.raises(DeployError, match="atlas: it does not say its home"):
+        parse("", "atlas")
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "libc", "key", "tag"),
+    [
+        ("Linux", "aarch64", "glibc 2.31", "linux-aarch64-py3.11-cpu", "manylinux_2_31_aarch64"),
+        ("Linux", "x86_64", "musl", "linux-musl-x86_64-py3.11-cpu", "musllinux_1_2_x86_64"),
+        ("Darwin", "arm64", "", "darwin-arm64-py3.11-cpu", "macosx_15_0_arm64"),
+    ],
+)
+def test_each_kind_of_box_has_its_packages(
+    system: str, machine: str, libc: str, key: str, tag: str
+) -> None:
+    text = f"home=/h\nuser=u\nsystem={system}\nmachine={machine}\nlibc={libc}"
+    target = target_of(parse(text, "box"), "box")
+    assert (target.key, target.pip_platforms[0]) == (key, tag)
+    assert target_from_key(key).key == key
+
+
+def test_a_platform_that_is_none_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="no platform"):
+        target_from_key("windows-x86_64")
+
+
+def test_processes_are_told_apart() -> None:
+    states = parse_states(
+        'worker crashed 12\nworker said Killed\nrouter running 13\nrouter ready {"pid": 13}\n'
+    )
+    assert (states["worker"].state, states["worker"].said) == ("crashed", "Killed")
+    assert (states["router"].state, states["router"].pid) == ("running", 13)
+    assert states["router"].ready == '{"pid": 13}'
+
+
+def test_boxes_install_the_versions_that_tests_run_on() -> None:
+    constraints = Path(__file__).parents[2].joinpath("constraints.txt").read_text().lower()
+    pins = [line for line in make_bundle().requirements.splitlines() if not line.startswith("#")]
+    missing = [pin for pin in pins if not _pinned(pin, constraints)]
+    assert missing == []
+
+
+def _pinned(pin: str, constraints: str) -> bool:
+    return any(pin.replace("-", "_") == line.replace("-", "_") for line in constraints.split())

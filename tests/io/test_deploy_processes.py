@@ -1,0 +1,143 @@
+"""Starting, knowing and ending engine processes, on this machine's own `sh` with a home apart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from homesplit.errors import DeployError
+from homesplit.io import remote_process
+from homesplit.io.box_facts import read_facts
+from homesplit.io.local_box import LocalBox
+from homesplit.io.remote_process import EnginePlace
+
+_STAND_IN = """
+import json, os, pathlib, signal, sys, time
+config = json.loads(pathlib.Path(sys.argv[-1]).read_text())
+if config.get("stubborn"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if config.get("dies"):
+    sys.exit("the port is taken")
+pathlib.Path(config["ready"]).write_text(json.dumps({"pid": os.getpid()}))
+time.sleep(120)
+"""
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalBox:
+    """This machine as a box whose home is a fresh folder with a blank and a quote in its name."""
+    home = tmp_path / "o'wner home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    return LocalBox("localhost")
+
+
+@pytest_asyncio.fixture
+async def place(box: LocalBox) -> AsyncGenerator[EnginePlace]:
+    """A root with an interpreter and a stand-in engine; whatever runs is ended afterwards."""
+    root = (await read_facts(box)).root
+    _lay_out(Path(root))
+    made = EnginePlace(root=root, env="e", engine="c")
+    await remote_process.write_launcher(box, made)
+    yield made
+    await remote_process.stop(box, root)
+
+
+def _lay_out(root: Path) -> None:
+    python = root / "env/e/bin/python"
+    package = root / "engine/c/homesplit_engine"
+    for folder in (python.parent, package, root / "run"):
+        folder.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(_STAND_IN)
+
+
+async def _start(box: LocalBox, place: EnginePlace, extra: str = "") -> None:
+    ready = f"{place.run}/worker.ready"
+    await box.write(f"{place.run}/worker.json", f'{{"ready": "{ready}"{extra}}}'.encode())
+    await remote_process.start(box, place, "worker")
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet has ended, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except FileNotFoundError:
+        return True
+
+
+async def test_a_started_worker_is_running_with_its_pid_and_leads_its_own_session(
+    box: LocalBox, place: EnginePlace
+) -> None:
+    await _start(box, place)
+    ready = await remote_process.wait_ready(box, place, "worker")
+    state = (await remote_process.states(box, place.root))["worker"]
+    assert (state.state, f'{{"pid": {state.pid}}}') == ("running", ready)
+    assert state.pid is not None
+    assert os.getsid(state.pid) == state.pid
+
+
+async def test_stop_ends_it_and_leaves_no_pid_file(box: LocalBox, place: EnginePlace) -> None:
+    await _start(box, place)
+    await remote_process.wait_ready(box, place, "worker")
+    pid = (await remote_process.states(box, place.root))["worker"].pid
+    await remote_process.stop(box, place.root)
+    assert (await remote_process.states(box, place.root))["worker"].state == "none"
+    assert pid is not None
+    assert _is_gone(pid)
+
+
+async def test_a_killed_worker_is_told_as_crashed_with_its_last_words(
+    box: LocalBox, place: EnginePlace
+) -> None:
+    await _start(box, place)
+    await remote_process.wait_ready(box, place, "worker")
+    pid = (await remote_process.states(box, place.root))["worker"].pid
+    assert pid is not None
+    await box.write(f"{place.run}/worker.log", b"out of memory\n")
+    os.kill(pid, signal.SIGKILL)
+    await box.run(
+        f"n=0; while kill -0 {pid} 2>/dev/null && [ $n -lt 20 ]; do n=$((n+1)); sleep 0.05; done"
+    )
+    state = (await remote_process.states(box, place.root))["worker"]
+    assert (state.state, state.said) == ("crashed", "out of memory")
+
+
+async def test_another_process_under_a_stale_pid_is_neither_seen_as_ours_nor_killed(
+    box: LocalBox, place: EnginePlace
+) -> None:
+    stranger = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        await box.write(f"{place.run}/worker.pid", f"{stranger.pid}\nsome-boot 12345\n".encode())
+        assert (await remote_process.states(box, place.root))["worker"].state == "rebooted"
+        await remote_process.stop(box, place.root)
+        assert stranger.returncode is None
+        os.kill(stranger.pid, 0)
+    finally:
+        stranger.kill()
+        await stranger.wait()
+
+
+async def test_a_worker_that_dies_at_its_start_is_told_with_the_reason(
+    box: LocalBox, place: EnginePlace
+) -> None:
+    await _start(box, place, ', "dies": true')
+    with pytest.raises(DeployError, match="the worker ended at once: the port is taken"):
+        await remote_process.wait_ready(box, place, "worker")
+
+
+async def test_clearing_the_run_folder_keeps_only_the_logs(
+    box: LocalBox, place: EnginePlace
+) -> None:
+    for name in ("worker.keys", "owner.json", "api.key", ".hidden", "worker.log"):
+        await box.write(f"{place.run}/{name}", b"x")
+    await remote_process.clear_run(box, place.root)
+    assert os.listdir(place.run) == ["worker.log"]
