@@ -31,6 +31,7 @@ from homesplit.io.model_files import shape_of_folder
 from homesplit.io.reference import reference_texts
 from homesplit.stages.bench import Prepared, Target, keep_run, make_load, prepared, run_once
 from homesplit.stages.context import Context
+from homesplit.stages.export import export_entries
 from homesplit.stages.model import get_model, model_name
 from homesplit.stages.notebook import record
 from homesplit.stages.serve import set_mode
@@ -159,8 +160,6 @@ async def _keep(ctx: Context, result: DemoResult, model: str, out: Path | None) 
     )
     if out is not None:
         ids = [*(mode.result.entry for mode in result.modes if mode.result.entry), entry]
-        from homesplit.stages.export import export_entries
-
         written = await export_entries(ctx, ids, out)
         result = replace(result, exports=tuple(str(path) for path in written))
     told = "; ".join(problems) if problems else "Everything agreed."
