@@ -38,6 +38,8 @@ cat "$root/run/owner.json"; exit 7
 _REMOVE = r"""
 [ -d "$root" ] || exit 0
 made=$(cat "$root/made-parents" 2>/dev/null)
+# The note of the parents goes last: an interrupted removal can still be finished.
+find "$root" -mindepth 1 -maxdepth 1 ! -name made-parents -exec rm -rf {} + 2>/dev/null
 rm -rf "$root" || { chmod -R u+rwX "$root" 2>/dev/null; rm -rf "$root"; } || exit 1
 for parent in "$HOME/.local/share/homesplit" "$HOME/.local/share" "$HOME/.local"; do
   case "
