@@ -17,6 +17,7 @@ from homesplit.core.workload import LengthClass, Targets, Workload
 from homesplit.errors import ProfileError
 
 REQUESTS = 60
+THOROUGH = 240
 ROUNDS = 5
 
 
@@ -29,6 +30,8 @@ class Position(Struct, frozen=True, kw_only=True):
     targets: Targets
     mode: Mode
     """The mode that is recommended there."""
+    requests: int = REQUESTS
+    """How many are simulated for each look elsewhere."""
 
 
 class _Quantity(Struct, frozen=True, kw_only=True):
@@ -45,6 +48,9 @@ class _Quantity(Struct, frozen=True, kw_only=True):
 
 def find_flips(position: Position) -> tuple[Flip, ...]:
     """The nearest change of the winner in each direction of each quantity."""
+    if winner(position, position.scene, position.workload) != position.mode:
+        # A close call: fewer requests than the advice saw would call their own noise a flip.
+        position = structs.replace(position, requests=THOROUGH)
     found: list[Flip] = []
     for quantity in _quantities(position):
         for outward in (_below(quantity), _above(quantity)):
@@ -65,7 +71,7 @@ def _above(quantity: _Quantity) -> list[float]:
 def winner(position: Position, scene: Scene, workload: Workload) -> Mode:
     """The mode that wins in a changed world, by a shorter simulation."""
     made: list[Outlook] = [
-        outlook(scene, arrangement, workload, position.targets, REQUESTS)
+        outlook(scene, arrangement, workload, position.targets, position.requests)
         for arrangement in position.arrangements
     ]
     return choose(made, position.targets).best.arrangement.setting.mode
