@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from homesplit.core import events
 from homesplit.core.choices import Choices, toggled
+from homesplit.core.deployment import DeployedBox, Deployment
 from homesplit.core.machine import Address, FoundBox
 from homesplit.core.state import link_between
 from homesplit.errors import EngineError, HomesplitError, UsageError
@@ -71,17 +72,42 @@ class Controller(StageRunner):
 
     def begin(self) -> None:
         """What the app does by itself once it is shown."""
+        self.show_known()
         self.look_about()
         self.find_deployment()
         self.read_notebook()
 
+    def show_known(self) -> None:
+        """Boxes and links that were measured before."""
+        store = importlib.import_module("homesplit.io.probe_store")
+        for profile in store.list_boxes(self.paths):
+            self.emit(events.BoxProbed(profile=profile))
+        for link in store.list_links(self.paths):
+            self.emit(events.LinkProbed(link=link))
+
     def begin_demo(self) -> None:
-        """Start the pair on this machine and follow it."""
+        """Start two workers and a router on this machine, follow them, offer a small load."""
+        self.read_notebook()
 
         async def work(ctx: Context) -> None:
-            await _stage("demo").run_demo(ctx, self)
+            async with _stage("demo").demo_engine(ctx) as engine:
+                self._show_demo(engine)
+                self.start_load_once_served()
+                await self.follow(ctx, engine.url, None)
 
-        self.start("deploy", work)
+        self.start("serve", work)
+
+    def _show_demo(self, engine: Any) -> None:
+        """This machine twice, and the deployment over loopback."""
+        for name in engine.boxes:
+            self.emit(events.BoxFound(box=demo_box(name)))
+        self.choose(replace(self.state.choices, boxes=tuple(engine.boxes)))
+        self.emit(events.DeploymentSeen(deployment=demo_deployment(engine)))
+        self.emit(events.StageEnded(stage="demo", sentence="Two workers serve on this machine."))
+
+    def start_load_once_served(self) -> None:
+        """Begin the load as soon as the engine's address is known."""
+        asyncio.get_running_loop().call_later(0.5, self.start_load)
 
     # ------------------------------------------------------------------------- choices
 
@@ -298,9 +324,10 @@ class Controller(StageRunner):
             self.start_load()
 
     def _stop_load(self) -> None:
-        if self._load_stop is not None:
+        if self._load_stop is None or self._load_stop.is_set():
+            self.cancel("bench")
+        else:
             self._load_stop.set()
-        self.cancel("bench")
 
     def _restart_load(self) -> None:
         self._stop_load()
@@ -339,11 +366,14 @@ class Controller(StageRunner):
             seed += 1
 
     def load_workload(self, choices: Choices) -> Any:
-        """The load generator's workload with the chosen rate and targets."""
-        loads = importlib.import_module("homesplit.core.demo_load")
-        return loads.monitor_workload(
-            rate_requests_per_s=choices.load_rate_requests_per_s, targets=choices.targets
+        """The load generator's workload at the chosen rate, with the chosen targets."""
+        profiles = importlib.import_module("homesplit.io.profiles")
+        name = choices.load_workload or choices.workload or "demo"
+        workload = profiles.load_workload(name, self.paths)
+        arrivals = replace(
+            workload.arrivals, kind="open", rate_requests_per_s=choices.load_rate_requests_per_s
         )
+        return replace(workload, arrivals=arrivals, targets=choices.targets)
 
     def newest_running(self) -> str | None:
         """The id of the request that joined last and has not ended."""
@@ -361,7 +391,9 @@ class Controller(StageRunner):
             return
 
         async def work(ctx: Context) -> None:
-            await _stage("serve").cancel(served.url, served.api_key, request_id)
+            client = importlib.import_module("homesplit.io.engine_client")
+            async with client.EngineClient(served.url, served.api_key) as engine:
+                await engine.cancel(request_id)
 
         self.start("cancel", work)
 
@@ -377,8 +409,9 @@ class Controller(StageRunner):
             for message in (("user", one.question), ("assistant", one.answer))
         ]
         messages.append(("user", said[-1].question))
+        model = self.state.deployment.model if self.state.deployment else "default"
         now, began_s, first_s = said[-1], time.monotonic(), None
-        async for piece in client.stream(served.url, served.api_key, messages):
+        async for piece in client.stream(served.url, served.api_key, model, messages):
             moment = time.monotonic()
             if first_s is None:
                 first_s = moment
@@ -444,9 +477,8 @@ class Controller(StageRunner):
         path = Path(text).expanduser()
 
         async def work(ctx: Context) -> None:
-            export = importlib.import_module("homesplit.stages.notebook_export")
-            told = await asyncio.to_thread(export.export, ctx, path)
-            self.emit(events.StageEnded(stage="notebook", sentence=str(told)))
+            written = await asyncio.to_thread(_stage("export").export, ctx, path)
+            self.emit(events.StageEnded(stage="notebook", sentence=f"Wrote {written}."))
 
         self.start("notebook", work)
 
@@ -464,6 +496,36 @@ class Controller(StageRunner):
         if lost and not self.demo and road.is_serving(self.state):
             lost.append("The engine on the boxes goes on running.")
         return "\n".join(lost)
+
+
+def demo_box(name: str) -> FoundBox:
+    """This machine as one of the demo's two workers."""
+    return FoundBox(
+        name=name,
+        addresses=(Address(address="127.0.0.1", interface="lo"),),
+        found_by=("demo",),
+        this_machine=True,
+        trusted=True,
+    )
+
+
+def demo_deployment(engine: Any) -> Deployment:
+    """The demo's pair as a deployment; it ends with the app."""
+    boxes = tuple(
+        DeployedBox(box=name, address="127.0.0.1", state="running", pid=engine.pids.get(name))
+        for name in engine.boxes
+    )
+    return Deployment(
+        id="demo",
+        boxes=boxes,
+        router_box=boxes[-1].box,
+        model="smollm2-135m",
+        setting=ModeSetting(prefill="whole", prefill_box=boxes[0].box, decode_box=boxes[-1].box),
+        router_port=int(engine.url.rsplit(":", 1)[-1].strip("/")),
+        loopback=True,
+        url=engine.url,
+        router_state="running",
+    )
 
 
 def _question(module: Any, choices: Choices) -> Any:

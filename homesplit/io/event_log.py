@@ -23,7 +23,7 @@ class EventLog:
     """Appends events to a file; each line also decodes as the bare event."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        self._file = path.open("wb", buffering=0)
         self._began = time.monotonic()
         self._written = 0
 

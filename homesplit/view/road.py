@@ -14,7 +14,7 @@ TITLES = {name: name.capitalize() for name in SCREENS}
 _STAGES_OF = {
     "machines": ("probe", "discover"),
     "plan": ("plan", "model"),
-    "deploy": ("deploy",),
+    "deploy": ("deploy", "demo"),
     "monitor": ("serve", "bench"),
     "compare": ("compare",),
     "notebook": ("notebook",),

@@ -94,7 +94,7 @@ class MonitorScreen(StageScreen):
         return self.controller.engine_now_s() if self._frozen_s is None else self._frozen_s
 
     def _tile_lines(self, which: str, width: int) -> Lines:
-        height = 2 if self.size.height < 34 else 5
+        height = 2 if self.size.height < 34 else 4
         now_s = self.now_s
         if which == "goodput":
             return monitor.goodput_lines(self.state, now_s, width, height)
