@@ -61,6 +61,7 @@ def _print_link(link: LinkProfile) -> None:
         ("there", link.a_to_b),
         ("back", link.b_to_a),
         ("encrypted", link.encrypted_a_to_b),
+        ("while busy", link.busy_a_to_b),
     ):
         print(f"  {name:<13} {_text(reading, 1e9 / 8, 'Gbit/s')}")
     print(f"  round trip    {_text(link.latency_s.p50, 1e-3, 'ms')}")

@@ -51,6 +51,9 @@ class LinkProfile(Struct, frozen=True, kw_only=True):
     streams_a_to_b: Reading = field(default_factory=_unmeasured)
     """Payload bytes per second of several TCP streams together."""
     streams_b_to_a: Reading = field(default_factory=_unmeasured)
+    busy_a_to_b: Reading = field(default_factory=_unmeasured)
+    """Payload bytes per second of one TCP stream while every core of both boxes works."""
+    busy_b_to_a: Reading = field(default_factory=_unmeasured)
     label_bytes_per_s: float | None = None
     interface_a: str | None = None
     interface_b: str | None = None

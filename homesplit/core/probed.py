@@ -74,7 +74,7 @@ def box_profile(
         disk_free_bytes=_bytes(facts.get("disk"), "df of the home folder", at),
         idle_w=_power(measured, "idle_w", at),
         load_w=_power(measured, "load_w", at),
-        warnings=tuple(_warnings(facts)),
+        warnings=(*_warnings(facts), *_told(measured)),
     )
 
 
@@ -150,6 +150,11 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
     return told
 
 
+def _told(measured: dict[str, Any] | None) -> list[str]:
+    """What the probe itself warned of."""
+    return [str(word) for word in (measured or {}).get("warnings") or []]
+
+
 def link_addresses(
     listener: dict[str, Any], driver: dict[str, Any], first: str, *, most: int = 6
 ) -> tuple[str, ...]:
@@ -201,6 +206,8 @@ def link_profile(
         zmq_b_to_a=figures["zmq_in"],
         encrypted_a_to_b=figures["curve_out"],
         encrypted_b_to_a=figures["curve_in"],
+        busy_a_to_b=figures["out_busy"],
+        busy_b_to_a=figures["in_busy"],
         latency_s=LatencyReading(
             p50=reading(latency.get("p50"), taken_at=at),
             p99=reading(latency.get("p99"), taken_at=at),
@@ -220,7 +227,11 @@ def link_profile(
     )
 
 
-_FIGURES = ("out_1", "in_1", "out_4", "in_4", "zmq_out", "zmq_in", "curve_out", "curve_in")
+_FIGURES = (
+    *("out_1", "in_1", "out_4", "in_4", "out_busy", "in_busy"),
+    *("zmq_out", "zmq_in", "curve_out", "curve_in"),
+)
+_BUSY_LOSS = 0.85
 
 
 def unmeasured_link(
@@ -240,6 +251,8 @@ def unmeasured_link(
         zmq_b_to_a=none,
         encrypted_a_to_b=none,
         encrypted_b_to_a=none,
+        busy_a_to_b=none,
+        busy_b_to_a=none,
         latency_s=LatencyReading(p50=none, p99=none),
         loopback=loopback,
         ways=ways,
@@ -289,6 +302,12 @@ def _link_warnings(
     single, several = figures["out_1"].value, figures["out_4"].value
     if single and several and several > 1.15 * single:
         warnings.append("one stream does not fill the link: four carry noticeably more")
+    busy = figures["out_busy"].value
+    if single and busy and busy < _BUSY_LOSS * single:
+        warnings.append(
+            f"while both boxes work the link carries {100 * busy / single:.0f} % of what it does "
+            "at rest"
+        )
     if any(f.get("rdma") for f in facts):
         warnings.append("an RDMA device is there, but plain TCP was used and measured")
     return warnings

@@ -22,10 +22,14 @@ from homesplit_probes import facts as probe_facts
 from homesplit.errors import ProbeError, UnreachableError
 from homesplit.io.box import Box, Running
 
-BOX_S = 14.0
-"""Time for the figures themselves; loading torch and the way there come on top."""
-_BOX_LIMIT_S = 60.0
-_LINK_LIMIT_S = 40.0
+BOX_S = 20.0
+"""For a box's figures, loading torch included; a quiet box needs less than half of it."""
+_BOX_LIMIT_S = 30.0
+LINK_S = 12.5
+"""For a link's figures."""
+_LINK_LIMIT_S = 15.0
+_LEAST_S = 3.0
+"""Even when shipping took long, an answer is waited for as long as this."""
 
 Say = Callable[[str], None]
 
@@ -91,10 +95,11 @@ async def measure_box(
     if blas:
         arguments += f" --blas-bytes {len(blas)}"
         say(f"lending it a BLAS library ({len(blas) / 1e6:.0f} MB) for the length of the probe")
+    deadline = _now() + _BOX_LIMIT_S
     async with _probe(box, python, arguments, say) as running:
         await running.write(blas, timeout_s=120)
         running.end_input()
-        return await _answer(box, running, _BOX_LIMIT_S)
+        return await _answer(box, running, deadline, partial=True)
 
 
 async def measure_link(
@@ -104,8 +109,10 @@ async def measure_link(
     driver_facts: dict[str, Any],
     addresses: tuple[str, ...],
     say: Say,
+    *,
+    seconds: float = LINK_S,
 ) -> dict[str, Any]:
-    """One box listens on `addresses`, the other measures; directly between the two.
+    """One box listens on `addresses`, the other measures for `seconds`; directly between the two.
 
     Raises ProbeError when a box has no Python or the boxes don't reach each other.
     """
@@ -118,20 +125,21 @@ async def measure_link(
             do_next="Deploy first (it brings Python), then probe again.",
         )
     token = secrets.token_hex(32)
-    listen = f"listen --seconds {_LINK_LIMIT_S:g}"
+    deadline = _now() + seconds + _LINK_LIMIT_S - LINK_S
+    listen = f"listen --seconds {seconds + 5:g}"
     async with _probe(listener, pythons[0], listen, _quiet) as listening:
         await _tell(listening, {"token": token, "addresses": addresses})
         listening.end_input()
         first = _json_of(await listening.line(timeout_s=15))
         if first is None or not first.get("listening"):
             raise ProbeError("its listener did not start.", where=listener.name)
-        async with _probe(driver, pythons[1], "drive", say) as driving:
+        async with _probe(driver, pythons[1], f"drive --seconds {seconds:g}", say) as driving:
             await _tell(driving, {"token": token, "peers": first["listening"]})
             driving.end_input()
-            answer = await _answer(driver, driving, _LINK_LIMIT_S)
+            answer = await _answer(driver, driving, deadline)
         if answer.get("why"):
             return answer
-        last = _json_of(await listening.line(timeout_s=10))
+        last = _json_of(await listening.line(timeout_s=2))
         answer["peer_interface"] = (last or {}).get("interface")
         return answer
 
@@ -157,17 +165,24 @@ async def _tell(running: Running, value: dict[str, Any]) -> None:
     await running.write(json.dumps(value).encode() + b"\n")
 
 
-async def _answer(box: Box, running: Running, limit_s: float) -> dict[str, Any]:
-    """The last JSON object among the lines; raises ProbeError with what was said instead."""
+async def _answer(
+    box: Box, running: Running, deadline: float, *, partial: bool = False
+) -> dict[str, Any]:
+    """The last JSON object among the lines; raises ProbeError with what was said instead.
+
+    With `partial` an object that came before the deadline counts even if the probe has not ended.
+    """
     found: dict[str, Any] | None = None
     try:
-        async with asyncio.timeout(limit_s):
-            while (line := await running.line(timeout_s=limit_s)) is not None:
+        async with asyncio.timeout(max(_LEAST_S, deadline - _now())):
+            while (line := await running.line(timeout_s=_BOX_LIMIT_S)) is not None:
                 found = _json_of(line) or found
-        output = await running.finish(timeout_s=10)
+            output = await running.finish(timeout_s=10)
     except (TimeoutError, UnreachableError) as error:
+        if found is not None and partial:
+            return found
         raise ProbeError(
-            f"the probe did not end within {limit_s:g} s.",
+            "the probe did not end in time.",
             where=box.name,
             do_next="See whether the box is very busy or asleep, then probe again.",
         ) from error
@@ -175,6 +190,10 @@ async def _answer(box: Box, running: Running, limit_s: float) -> dict[str, Any]:
         said = (output.stderr.splitlines() or [f"exit status {output.code}"])[-1]
         raise ProbeError(f"the probe failed: {said}.", where=box.name)
     return found
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _json_of(line: str | None) -> dict[str, Any] | None:

@@ -78,6 +78,8 @@ def turned(link: LinkProfile) -> LinkProfile:
         zmq_b_to_a=link.zmq_a_to_b,
         encrypted_a_to_b=link.encrypted_b_to_a,
         encrypted_b_to_a=link.encrypted_a_to_b,
+        busy_a_to_b=link.busy_b_to_a,
+        busy_b_to_a=link.busy_a_to_b,
         interface_a=link.interface_b,
         interface_b=link.interface_a,
         address_a=link.address_b,

@@ -17,7 +17,7 @@ from homesplit.errors import ProbeError, UsageError
 from homesplit.io.blas import blas_wheel
 from homesplit.io.box import Box
 from homesplit.io.box_store import KnownBox, remember_box
-from homesplit.io.probe_runner import gather_facts, measure_box, measure_link, needs_blas
+from homesplit.io.probe_runner import LINK_S, gather_facts, measure_box, measure_link, needs_blas
 from homesplit.io.probe_store import save_box, save_link, turned
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import Context
@@ -106,12 +106,14 @@ async def _measured_link(
     say = _told(ctx, f"{a.name} to {b.name}", "link")
     try:
         addresses = link_addresses(facts_b, facts_a, b.address)
+        begin = asyncio.get_running_loop().time()
         answer = await measure_link(b, facts_b, a, facts_a, addresses, say)
         if not answer.get("why"):
             return link_profile(a.name, b.name, facts_a, facts_b, answer, at=_now())
         say("no way there, trying from the other end")
         addresses = link_addresses(facts_a, facts_b, a.address)
-        answer = await measure_link(a, facts_a, b, facts_b, addresses, say)
+        seconds = LINK_S - (asyncio.get_running_loop().time() - begin)
+        answer = await measure_link(a, facts_a, b, facts_b, addresses, say, seconds=seconds)
     except ProbeError as error:
         return unmeasured_link(a.name, b.name, error.sentence())
     return turned(link_profile(b.name, a.name, facts_b, facts_a, answer, at=_now()))

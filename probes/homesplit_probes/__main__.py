@@ -13,10 +13,11 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 from homesplit_probes import blas_file, facts
-from homesplit_probes.report import SCHEMA
+from homesplit_probes.budget import OVER, Budget
+from homesplit_probes.report import SCHEMA, unknown
 
 
 def say(sentence: str) -> None:
@@ -37,30 +38,45 @@ def gather_facts() -> Dict[str, Any]:
     return facts.parse(done.stdout.decode(errors="replace"), separator)
 
 
-def measure_box(seconds: float, available_bytes: int, blas: str) -> Dict[str, Any]:
-    """Compute and memory rates within about `seconds`."""
-    from homesplit_probes import compute, memory, power
+def measure_box(
+    seconds: float, available_bytes: int, blas: str, tell: Callable[[Dict[str, Any]], None]
+) -> None:
+    """Compute and memory rates within `seconds`; tells all that is known after each part.
 
+    What is told first says of the rest that its time was over, so that the last word counts
+    even if the box stalls and the desk stops waiting.
+    """
+    from homesplit_probes import compute, memory, power, throttle
+
+    budget, before = Budget(seconds), throttle.counts()
     device = compute.device_name()
     if not available_bytes:
         available_bytes = (gather_facts()["memory"] or {}).get("available_bytes") or 0
-    rates = memory.measure_memory(seconds * 0.25, available_bytes, say)
-    meter = power.Meter(device)
-    idle = meter.idle()
-    with meter:
-        flops = compute.measure_compute(seconds * 0.75, blas or None, say)
-    return {
+    answer: Dict[str, Any] = {
         "schema": SCHEMA,
         "python": "%d.%d.%d" % sys.version_info[:3],
         "device": device,
-        "flops_per_s": flops,
-        "memory": rates,
-        "idle_w": idle,
-        "load_w": meter.under_load(),
+        "flops_per_s": dict((dtype, unknown(OVER)) for dtype in compute.DTYPES),
+        "memory": memory.measure_memory(budget.left() * 0.25, available_bytes, say),
+        "idle_w": unknown(OVER),
+        "load_w": unknown(OVER),
+        "warnings": [],
     }
+    tell(answer)
+    meter = power.Meter(device)
+    answer["idle_w"] = meter.idle()
+    with meter:
+        answer["flops_per_s"] = compute.measure_compute(budget, blas or None, say)
+        answer["warnings"] = throttle.warnings(before, throttle.counts())
+    answer["load_w"] = meter.under_load()
+    tell(answer)
 
 
-def _box_with_blas(args: argparse.Namespace) -> Dict[str, Any]:
+def _print(value: Dict[str, Any]) -> None:
+    print(json.dumps(value), flush=True)
+
+
+def _box_with_blas(args: argparse.Namespace) -> None:
     """Measure the box; a BLAS that came along lives only as long as that."""
     with tempfile.TemporaryDirectory() as folder:
         blas = args.blas
@@ -70,7 +86,7 @@ def _box_with_blas(args: argparse.Namespace) -> Dict[str, Any]:
                 file.write(sys.stdin.buffer.read(args.blas_bytes))
         if blas.endswith(".whl"):
             blas = blas_file.unpack(blas, folder) or ""
-        return measure_box(args.seconds, args.available_bytes, blas)
+        measure_box(args.seconds, args.available_bytes, blas, _print)
 
 
 def _input_line() -> Dict[str, Any]:
@@ -89,7 +105,7 @@ def main() -> int:
     if args.what == "facts":
         print(json.dumps(gather_facts()))
     elif args.what == "box":
-        print(json.dumps(_box_with_blas(args)))
+        _box_with_blas(args)
     else:
         from homesplit_probes import link
 
@@ -98,7 +114,8 @@ def main() -> int:
         if args.what == "listen":
             link.listen(told["addresses"], token, args.seconds)
         else:
-            print(json.dumps(link.drive([tuple(p) for p in told["peers"]], token, say)))
+            peers = [tuple(p) for p in told["peers"]]
+            print(json.dumps(link.drive(peers, token, say, args.seconds)))
     return 0
 
 

@@ -6,13 +6,15 @@ import ctypes
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from homesplit_probes.budget import OVER, Budget
 from homesplit_probes.methods import blas_sgemm, numpy_module, torch_module, usable_cores
 from homesplit_probes.report import Figure, figure, unknown
 
-_DTYPES: Tuple[str, ...] = ("fp32", "fp16", "bf16", "int8")
+DTYPES: Tuple[str, ...] = ("fp32", "fp16", "bf16", "int8")
 _LARGEST = {"cpu": 4096, "device": 8192}
 _NOTICEABLE_S = 0.04
 _REPEATS = 15
+_LEAST_S = 0.05
 _NO_LIBRARY = (
     "neither torch nor numpy nor a BLAS library is on this box; deployment brings torch, "
     "then probe again"
@@ -32,63 +34,73 @@ def device_name() -> str:
     return "mps" if mps is not None and mps.is_available() else "cpu"
 
 
-def measure_compute(seconds: float, blas: Optional[str], say: Say) -> Dict[str, Figure]:
-    """Operations per second (2 n^3 / t) by dtype within `seconds`; median over repeats."""
+def measure_compute(budget: Budget, blas: Optional[str], say: Say) -> Dict[str, Figure]:
+    """Operations per second (2 n^3 / t) by dtype within the budget; median over repeats."""
     torch = torch_module()
     if torch is not None:
-        return _by_torch(torch, seconds, say)
+        return _by_torch(torch, budget, say)
     numpy = numpy_module()
     if numpy is not None:
         why = "numpy has no fast multiply for it; deployment brings torch, then probe again"
         say("multiplying matrices with numpy")
-        return _only_fp32(_by_numpy(numpy, seconds), why)
+        return _only_fp32(_by_numpy(numpy, budget.left() / 2), why)
     found = blas_sgemm(blas)
     if found is not None:
         why = "only a BLAS library is on this box; deployment brings torch, then probe again"
         say("multiplying matrices with " + found[1])
-        return _only_fp32(_by_blas(found[0], found[1], seconds), why)
-    return dict((dtype, unknown(_NO_LIBRARY)) for dtype in _DTYPES)
+        return _only_fp32(_by_blas(found[0], found[1], budget.left() / 2), why)
+    return dict((dtype, unknown(_NO_LIBRARY)) for dtype in DTYPES)
 
 
 def _only_fp32(fp32: Figure, why: str) -> Dict[str, Figure]:
-    figures = dict((dtype, unknown(why)) for dtype in _DTYPES)
+    figures = dict((dtype, unknown(why)) for dtype in DTYPES)
     figures["fp32"] = fp32
     return figures
 
 
 def _sized(
-    make: Callable[[int], Callable[[], None]], largest: int
+    make: Callable[[int], Callable[[], None]], largest: int, deadline: float
 ) -> Tuple[int, Callable[[], None]]:
-    """Grow n until one multiply takes a noticeable time."""
+    """Grow n until one multiply takes a noticeable time, as far as the deadline allows."""
     n = 256
     while True:
+        begin = time.perf_counter()
         multiply = make(n)
         multiply()
+        prepared = time.perf_counter() - begin
         begin = time.perf_counter()
         multiply()
-        if time.perf_counter() - begin >= _NOTICEABLE_S or n * 2 > largest:
+        took = time.perf_counter() - begin
+        # The next size takes eight times as long; three of them must still fit.
+        late = time.perf_counter() + 8 * (prepared + 3 * took) > deadline
+        if took >= _NOTICEABLE_S or n * 2 > largest or late:
             return n, multiply
         n *= 2
 
 
 def _timed(multiply: Callable[[], None], n: int, deadline: float) -> List[float]:
+    """At least one rate, as many as the deadline allows."""
     rates: List[float] = []
     multiply()
-    while len(rates) < _REPEATS and (len(rates) < 3 or time.perf_counter() < deadline):
+    while not rates or (len(rates) < _REPEATS and time.perf_counter() < deadline):
         begin = time.perf_counter()
         multiply()
         rates.append(2.0 * n**3 / (time.perf_counter() - begin))
     return rates
 
 
-def _by_torch(torch: Any, seconds: float, say: Say) -> Dict[str, Figure]:
+def _by_torch(torch: Any, budget: Budget, say: Say) -> Dict[str, Figure]:
     device = device_name()
     place = "cuda" if device == "rocm" else device
     figures: Dict[str, Figure] = {}
-    for dtype in _DTYPES:
+    for place_in_line, dtype in enumerate(DTYPES):
+        share = budget.left() / (len(DTYPES) - place_in_line)
+        if share < _LEAST_S:
+            figures[dtype] = unknown(OVER)
+            continue
         say("multiplying %s matrices on %s" % (dtype, device))
         try:
-            figures[dtype] = _torch_rate(torch, place, dtype, seconds / len(_DTYPES))
+            figures[dtype] = _torch_rate(torch, place, dtype, share)
         except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
             text = (str(error).strip().splitlines() or ["no reason given"])[0]
             figures[dtype] = unknown("torch can't do it here: " + text)
@@ -109,7 +121,7 @@ def _torch_rate(torch: Any, place: str, dtype: str, seconds: float) -> Figure:
 
         return once
 
-    n, once = _sized(make, largest if dtype != "int8" or place != "cpu" else 2048)
+    n, once = _sized(make, largest if dtype != "int8" or place != "cpu" else 2048, deadline)
     rates = _timed(once, n, deadline)
     threads = ", %d threads" % torch.get_num_threads() if place == "cpu" else ""
     method = "torch %s matmul %s, n=%d on %s%s" % (torch.__version__, dtype, n, place, threads)
@@ -155,7 +167,7 @@ def _by_numpy(numpy: Any, seconds: float) -> Figure:
 
         return once
 
-    n, once = _sized(make, _LARGEST["cpu"])
+    n, once = _sized(make, _LARGEST["cpu"], deadline)
     method = "numpy %s matmul fp32, n=%d, %d cores" % (numpy.__version__, n, usable_cores())
     return figure(_timed(once, n, deadline), "FLOP/s", method)
 
@@ -182,7 +194,7 @@ def _by_blas(sgemm: Any, name: str, seconds: float) -> Figure:
 
         return once
 
-    n, once = _sized(make, _LARGEST["cpu"])
+    n, once = _sized(make, _LARGEST["cpu"], deadline)
     return figure(
         _timed(once, n, deadline),
         "FLOP/s",

@@ -7,6 +7,7 @@ given to both on standard input, tells the peers apart from strangers. The recei
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 import select
 import socket
@@ -16,15 +17,21 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from homesplit_probes.budget import OVER, Budget
+from homesplit_probes.link_busy import Busy
 from homesplit_probes.report import Figure, figure, unknown
 
 _PIECE = 256 * 1024
-_WARM_S = 0.4
-_WINDOW_S = 0.25
+_WARM_S = 0.3
+_WINDOW_S = 0.2
 _TOKEN_BYTES = 64
 _HELLO_S = 3.0
 _CONNECT_S = 2.0
 _PINGS = 400
+LINK_S = 12.5
+"""For all of a link's figures, from the first try of its addresses on."""
+
+_groups = itertools.count(1)
 
 Say = Callable[[str], None]
 
@@ -135,7 +142,7 @@ class Listener:
             return
 
     def _obey(self, peer: socket.socket) -> None:
-        """S: send to it; R: receive from it and tell the windows; E: echo; Q: end."""
+        """S: send to it; R: receive from it and tell the windows; E: echo; B: be busy; Q: end."""
         wish, streams, group, seconds = struct.unpack("!cBHd", _exactly(peer, 12))
         seconds = min(seconds, 20.0)
         if wish == b"S":
@@ -146,6 +153,11 @@ class Listener:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while True:
                 peer.sendall(_exactly(peer, 64))
+        elif wish == b"B":
+            with Busy():
+                peer.sendall(b"+")
+                peer.settimeout(seconds)
+                peer.recv(1)
         elif wish == b"Z":
             self._zmq(peer, bool(streams), seconds)
         elif wish == b"Q":
@@ -164,13 +176,34 @@ class Listener:
         rates = receive_rate(members, seconds)
         answer = json.dumps(rates).encode()
         for member in members:
+            member.settimeout(_HELLO_S)
             member.sendall(struct.pack("!I", len(answer)) + answer)
-            member.shutdown(socket.SHUT_RDWR)
+        for member in members:
+            _drain(member)
 
     def _zmq(self, peer: socket.socket, encrypted: bool, seconds: float) -> None:
         from homesplit_probes import link_zmq
 
-        link_zmq.serve(peer, encrypted, seconds)
+        piece = min(struct.unpack("!I", _exactly(peer, 4))[0], link_zmq.MESSAGE_BYTES)
+        link_zmq.serve(peer, encrypted, seconds, piece)
+
+
+def _drain(sock: socket.socket) -> None:
+    """Read on until the peer has cut the stream: closing before would lose the answer to it."""
+    deadline = time.monotonic() + _HELLO_S
+    try:
+        while time.monotonic() < deadline and sock.recv(_PIECE):
+            continue
+    except OSError:
+        return
+    finally:
+        sock.close()
+
+
+def _cut(sock: socket.socket) -> None:
+    """Close at once and drop what is still to be sent, which would disturb what comes next."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
 
 
 def _bound(address: str) -> socket.socket:
@@ -196,7 +229,7 @@ def connect(address: str, port: int, token: bytes) -> socket.socket:
 
 
 def _wish(sock: socket.socket, wish: bytes, streams: int, group: int, seconds: float) -> None:
-    sock.settimeout(seconds + 10)
+    sock.settimeout(seconds + 4)
     sock.sendall(struct.pack("!cBHd", wish, streams, group, seconds))
 
 
@@ -225,7 +258,7 @@ def rate_there(
     for sender in senders:
         sender.join()
     for sock in socks:
-        sock.close()
+        _cut(sock)
     if not answer:
         raise LinkError("the other box told no rate")
     return [float(rate) for rate in json.loads(answer[0])]
@@ -233,7 +266,7 @@ def rate_there(
 
 def _send_and_hear(sock: socket.socket, seconds: float, answer: List[bytes]) -> None:
     """Send until the answer comes the other way."""
-    data, deadline = memoryview(bytes(_PIECE)), time.perf_counter() + seconds + 5
+    data, deadline = memoryview(bytes(_PIECE)), time.perf_counter() + seconds + 2
     sock.setblocking(False)
     try:
         while time.perf_counter() < deadline:
@@ -249,12 +282,12 @@ def _send_and_hear(sock: socket.socket, seconds: float, answer: List[bytes]) -> 
 
 
 def round_trips(address: str, port: int, token: bytes, count: int = _PINGS) -> List[float]:
-    """Seconds from sending 64 bytes to having them back, one at a time, at most 1.5 s of them."""
+    """Seconds from sending 64 bytes to having them back, one at a time, at most 1.2 s of them."""
     with connect(address, port, token) as sock:
         _wish(sock, b"E", 1, 0, 10.0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         took: List[float] = []
-        data, deadline = bytes(64), time.perf_counter() + 1.5
+        data, deadline = bytes(64), time.perf_counter() + 1.2
         while len(took) < count + 10 and time.perf_counter() < deadline:
             begin = time.perf_counter()
             sock.sendall(data)
@@ -275,8 +308,11 @@ def quick_rate(address: str, port: int, token: bytes) -> Optional[float]:
     return max(rates) if rates else None
 
 
-def drive(peers: Sequence[Tuple[str, int]], token: bytes, say: Say) -> Dict[str, Any]:
+def drive(
+    peers: Sequence[Tuple[str, int]], token: bytes, say: Say, seconds: float = LINK_S
+) -> Dict[str, Any]:
     """Try each way to the listener, take the fastest, measure it in full; a JSON-like answer."""
+    budget = Budget(seconds)
     ways: List[Dict[str, Any]] = [{"peer": host, "port": port} for host, port in peers]
     tries = [threading.Thread(target=_try_way, args=(way, token)) for way in ways]
     for one in tries:
@@ -284,18 +320,28 @@ def drive(peers: Sequence[Tuple[str, int]], token: bytes, say: Say) -> Dict[str,
     for one in tries:
         one.join()
     open_ways = [way for way in ways if way["why"] is None]
+    if not open_ways:
+        return {"ways": ways, "why": "no address of the other box answers"}
     if len(open_ways) > 1:
         say("trying %d ways to the other box" % len(open_ways))
         for way in open_ways:
-            way["rate"] = quick_rate(way["peer"], way["port"], token)
-    if not open_ways:
-        return {"ways": ways, "why": "no address of the other box answers"}
+            _look(way, token, budget, seconds / 3)
     best = max(open_ways, key=lambda way: way["rate"] or 0.0)
-    answer = measure(best["peer"], best["port"], token, say)
+    answer = measure(best["peer"], best["port"], token, say, budget)
     answer.update({"ways": ways, "local": best["local"], "peer": best["peer"]})
     with connect(best["peer"], best["port"], token) as sock:
         _wish(sock, b"Q", 1, 0, 1.0)
     return answer
+
+
+def _look(way: Dict[str, Any], token: bytes, budget: Budget, reserve: float) -> None:
+    """A first rate of one way, as long as enough time is left for the figures themselves."""
+    if budget.left() < 2 * reserve:
+        return
+    try:
+        way["rate"] = quick_rate(way["peer"], way["port"], token)
+    except LinkError as error:
+        way["why"] = str(error)
 
 
 def _try_way(way: Dict[str, Any], token: bytes) -> None:
@@ -307,25 +353,68 @@ def _try_way(way: Dict[str, Any], token: bytes) -> None:
         way["why"] = str(error)
 
 
-def measure(address: str, port: int, token: bytes, say: Say) -> Dict[str, Any]:
-    """Rates to and from the listener by one and by four streams, round trips, ZeroMQ."""
+def measure(address: str, port: int, token: bytes, say: Say, budget: Budget) -> Dict[str, Any]:
+    """Round trips, then rates both ways, what matters most first; late ones are left out."""
     say("timing small messages")
-    trips = round_trips(address, port, token)
-    answer: Dict[str, Any] = {"round_trip": _latency(trips, "64-byte TCP echo")}
+    answer: Dict[str, Any] = {
+        "round_trip": _latency(round_trips(address, port, token), "64-byte TCP echo")
+    }
     before = interface_counters()
-    group = 1
-    for streams, seconds in ((1, 2.2), (4, 1.7)):
-        name = "one stream" if streams == 1 else "%d streams" % streams
-        method = "TCP, %s, timed by the receiver" % name
-        say("sending to the other box by " + name)
-        out = rate_there(address, port, token, streams, seconds, group)
-        say("receiving from the other box by " + name)
-        back = rate_here(address, port, token, streams, seconds)
-        answer["out_%d" % streams] = figure(out, "B/s", method)
-        answer["in_%d" % streams] = figure(back, "B/s", method)
-        group += 1
+    _tcp_pair(answer, "1", (address, port), token, 1, budget.take(1.6), say)
+    rates = [answer["out_1"]["value"], answer["in_1"]["value"]]
+    slowest = min([rate for rate in rates if rate] or [0.0])
+    answer.update(_zmq_figures("curve", address, port, token, slowest, budget, say))
+    answer.update(_busy_figures(address, port, token, budget, say))
+    _tcp_pair(answer, "4", (address, port), token, 4, budget.take(0.9), say)
     answer["interface"] = busiest(before, interface_counters())
-    answer.update(_zmq_figures(address, port, token, say))
+    answer.update(_zmq_figures("zmq", address, port, token, slowest, budget, say))
+    return answer
+
+
+def _tcp_pair(
+    answer: Dict[str, Any],
+    key: str,
+    where: Tuple[str, int],
+    token: bytes,
+    streams: int,
+    seconds: float,
+    say: Say,
+    while_: str = "",
+) -> None:
+    """`out_<key>` and `in_<key>`: `seconds` each way, or the reason why there is none."""
+    name = "one stream" if streams == 1 else "%d streams" % streams
+    method = "TCP, %s, timed by the receiver%s" % (name, while_)
+    for way, label in (("out", "sending to"), ("in", "receiving from")):
+        if not seconds:
+            answer["%s_%s" % (way, key)] = unknown(OVER)
+            continue
+        say("%s the other box by %s%s" % (label, name, while_))
+        try:
+            if way == "out":
+                group = next(_groups) & 0xFFFF
+                rates = rate_there(where[0], where[1], token, streams, seconds, group)
+            else:
+                rates = rate_here(where[0], where[1], token, streams, seconds)
+            answer["%s_%s" % (way, key)] = figure(rates, "B/s", method)
+        except (OSError, LinkError, ValueError) as error:
+            answer["%s_%s" % (way, key)] = unknown(str(error))
+
+
+def _busy_figures(
+    address: str, port: int, token: bytes, budget: Budget, say: Say
+) -> Dict[str, Any]:
+    """`out_busy` and `in_busy`: one stream while every core of both boxes works."""
+    answer: Dict[str, Any] = {}
+    seconds = budget.take(1.0)
+    where = ", while all cores of both boxes work"
+    try:
+        with connect(address, port, token) as far:
+            _wish(far, b"B", 1, 0, 2 * seconds + 4)
+            _exactly(far, 1)
+            with Busy():
+                _tcp_pair(answer, "busy", (address, port), token, 1, seconds, say, where)
+    except (OSError, LinkError) as error:
+        answer = {"out_busy": unknown(str(error)), "in_busy": unknown(str(error))}
     return answer
 
 
@@ -341,10 +430,24 @@ def _latency(trips: Sequence[float], method: str) -> Dict[str, Figure]:
     }
 
 
-def _zmq_figures(address: str, port: int, token: bytes, say: Say) -> Dict[str, Any]:
+def _zmq_figures(
+    kind: str,
+    address: str,
+    port: int,
+    token: bytes,
+    bytes_per_s: float,
+    budget: Budget,
+    say: Say,
+) -> Dict[str, Any]:
+    """`<kind>_out` and `<kind>_in`; the pieces are sized to the rate that TCP showed."""
     from homesplit_probes import link_zmq
 
-    return link_zmq.figures(lambda: connect(address, port, token), address, say)
+    seconds = budget.take(1.0)
+    if not seconds:
+        return {kind + "_out": unknown(OVER), kind + "_in": unknown(OVER)}
+    return link_zmq.figures(
+        lambda: connect(address, port, token), address, kind, seconds, bytes_per_s, say
+    )
 
 
 def interface_counters() -> Dict[str, int]:

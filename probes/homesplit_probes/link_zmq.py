@@ -10,10 +10,11 @@ from typing import Any, Callable, Dict, List
 
 from homesplit_probes.report import Figure, figure, unknown
 
-_MESSAGE = 4 << 20
+MESSAGE_BYTES = 4 << 20
+_SMALLEST_BYTES = 64 << 10
 _HIGH_WATER = 4
-_SECONDS = 1.5
-_WARM_S = 0.3
+_WARM_S = 0.25
+_WINDOW_S = 0.2
 _NO_ZMQ = "pyzmq is not on this box yet; deployment brings it, then probe again"
 
 Connect = Callable[[], socket.socket]
@@ -28,7 +29,7 @@ def _zmq() -> Any:
     return zmq
 
 
-def serve(peer: socket.socket, encrypted: bool, seconds: float) -> None:
+def serve(peer: socket.socket, encrypted: bool, seconds: float, piece: int) -> None:
     """The listener's side: bind on the address the peer came to, then receive, then send."""
     zmq = _zmq()
     if zmq is None or (encrypted and not zmq.has("curve")):
@@ -47,33 +48,45 @@ def serve(peer: socket.socket, encrypted: bool, seconds: float) -> None:
         _tell(peer, {"port": port, "key": public.decode()})
         rates = _receive(zmq, sock, seconds)
         _tell(peer, {"rates": rates})
-        _send(zmq, sock, seconds + 1)
+        _send(zmq, sock, seconds + 0.5, piece)
     finally:
         sock.close(0)
         context.term()
 
 
-def figures(connect: Connect, address: str, say: Say) -> Dict[str, Figure]:
-    """`zmq_out`, `zmq_in`, `curve_out`, `curve_in` as figures or why there are none."""
-    found: Dict[str, Figure] = {}
-    for name, encrypted in (("zmq", False), ("curve", True)):
-        try:
-            say("moving bytes by ZeroMQ" + (" with CURVE" if encrypted else ""))
-            found[name + "_out"], found[name + "_in"] = _both_ways(connect, address, encrypted)
-        except (OSError, ValueError) as error:
-            found[name + "_out"] = found[name + "_in"] = unknown("ZeroMQ failed: %s" % error)
-    return found
+def figures(
+    connect: Connect, address: str, kind: str, seconds: float, bytes_per_s: float, say: Say
+) -> Dict[str, Figure]:
+    """`<kind>_out` and `<kind>_in` (kind `zmq` or `curve`) as figures or why there are none."""
+    encrypted = kind == "curve"
+    piece = piece_bytes(bytes_per_s)
+    say("moving bytes by ZeroMQ" + (" with CURVE" if encrypted else ""))
+    try:
+        out, back = _both_ways(connect, address, encrypted, seconds, piece)
+    except (OSError, ValueError, KeyError) as error:
+        out = back = unknown("ZeroMQ failed: %s" % error)
+    return {kind + "_out": out, kind + "_in": back}
 
 
-def _both_ways(connect: Connect, address: str, encrypted: bool) -> "tuple[Figure, Figure]":
+def piece_bytes(bytes_per_s: float) -> int:
+    """A message of at most a twentieth of a second, so that slow links give several windows."""
+    if not bytes_per_s:
+        return MESSAGE_BYTES
+    return int(min(MESSAGE_BYTES, max(_SMALLEST_BYTES, bytes_per_s / 20)))
+
+
+def _both_ways(
+    connect: Connect, address: str, encrypted: bool, seconds: float, piece: int
+) -> "tuple[Figure, Figure]":
     zmq = _zmq()
     if zmq is None or (encrypted and not zmq.has("curve")):
         return unknown(_NO_ZMQ), unknown(_NO_ZMQ)
     kind = "CURVE" if encrypted else "plain"
-    method = "ZeroMQ %s, 4 MiB messages, timed by the receiver" % kind
+    method = "ZeroMQ %s, %d KiB messages, timed by the receiver" % (kind, piece >> 10)
     with connect() as peer:
-        peer.settimeout(_SECONDS + 10)
-        peer.sendall(struct.pack("!cBHd", b"Z", int(encrypted), 0, _SECONDS))
+        peer.settimeout(seconds + 4)
+        wish = struct.pack("!cBHd", b"Z", int(encrypted), 0, seconds)
+        peer.sendall(wish + struct.pack("!I", piece))
         told = _hear(peer)
         if "why" in told:
             why = "on the other box: %s" % told["why"]
@@ -86,9 +99,9 @@ def _both_ways(connect: Connect, address: str, encrypted: bool) -> "tuple[Figure
                 sock.curve_publickey, sock.curve_secretkey = zmq.curve_keypair()
                 sock.curve_serverkey = told["key"].encode()
             sock.connect("tcp://%s:%d" % (_zmq_address(address), told["port"]))
-            _send(zmq, sock, _SECONDS)
+            _send(zmq, sock, seconds, piece)
             out = _hear(peer)["rates"]
-            back = _receive(zmq, sock, _SECONDS)
+            back = _receive(zmq, sock, seconds)
         finally:
             sock.close(0)
             context.term()
@@ -99,7 +112,7 @@ def _limits(zmq: Any, sock: Any) -> None:
     sock.setsockopt(zmq.LINGER, 0)
     sock.setsockopt(zmq.SNDHWM, _HIGH_WATER)
     sock.setsockopt(zmq.RCVHWM, _HIGH_WATER)
-    sock.setsockopt(zmq.MAXMSGSIZE, 2 * _MESSAGE)
+    sock.setsockopt(zmq.MAXMSGSIZE, 2 * MESSAGE_BYTES)
     sock.setsockopt(zmq.IPV6, 1)
 
 
@@ -107,8 +120,8 @@ def _zmq_address(address: str) -> str:
     return "[%s]" % address if ":" in address else address
 
 
-def _send(zmq: Any, sock: Any, seconds: float) -> None:
-    data, deadline = bytes(_MESSAGE), time.perf_counter() + seconds
+def _send(zmq: Any, sock: Any, seconds: float, piece: int) -> None:
+    data, deadline = bytes(piece), time.perf_counter() + seconds
     poller = zmq.Poller()
     poller.register(sock, zmq.POLLOUT)
     while time.perf_counter() < deadline:
@@ -117,7 +130,7 @@ def _send(zmq: Any, sock: Any, seconds: float) -> None:
 
 
 def _receive(zmq: Any, sock: Any, seconds: float) -> List[float]:
-    """Whole-message rates, each over at least a quarter of a second."""
+    """Whole-message rates, each over at least a fifth of a second."""
     poller = zmq.Poller()
     poller.register(sock, zmq.POLLIN)
     begin = time.perf_counter()
@@ -132,7 +145,7 @@ def _receive(zmq: Any, sock: Any, seconds: float) -> List[float]:
                 window = now
             continue
         got += count
-        if now - window >= 0.25:
+        if now - window >= _WINDOW_S:
             rates.append(got / (now - window))
             window, got = now, 0
     return rates

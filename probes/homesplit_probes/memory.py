@@ -112,7 +112,7 @@ def _rate(
     once()
     rates: List[float] = []
     deadline = time.perf_counter() + seconds
-    while len(rates) < _REPEATS and (len(rates) < 3 or time.perf_counter() < deadline):
+    while not rates or (len(rates) < _REPEATS and time.perf_counter() < deadline):
         begin = time.perf_counter()
         once()
         rates.append(moved / (time.perf_counter() - begin))

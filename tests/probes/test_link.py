@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from homesplit_probes import link
+from homesplit_probes import link, link_zmq
+from homesplit_probes.budget import OVER, Budget
 
 TOKEN = b"a" * 64
 
@@ -62,6 +63,29 @@ def test_driving_tries_each_way_and_says_why_one_is_closed(listener: link.Listen
     assert answer["out_1"]["value"] > 1e6
     assert answer["in_4"]["unit"] == "B/s"
     assert answer["curve_out"]["value"] is None or answer["curve_out"]["value"] > 1e6
+    assert answer["in_busy"]["value"] > 1e6
+    assert "all cores of both boxes work" in answer["out_busy"]["method"]
+
+
+def test_when_the_time_is_over_the_rest_is_unknown_and_says_so(listener: link.Listener) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.6
+        return now[0]
+
+    address, port = listener.ports()[0]
+    answer = link.measure(address, port, TOKEN, lambda _: None, Budget(2.0, clock))
+    assert answer["out_1"]["value"] > 1e6
+    for late in ("in_4", "zmq_out", "zmq_in"):
+        assert answer[late] == {"value": None, "why": OVER}
+
+
+@pytest.mark.parametrize(("rate", "size"), [(0, 4 << 20), (1e6, 64 << 10), (12.5e6, 625_000)])
+def test_messages_are_small_enough_for_slow_links_to_give_several_windows(
+    rate: float, size: int
+) -> None:
+    assert link_zmq.piece_bytes(rate) == size
 
 
 def test_no_way_at_all_is_said_in_words() -> None:
