@@ -21,6 +21,7 @@ from homesplit.core import events
 from homesplit.core.choices import Choices, toggled
 from homesplit.core.deployment import DeployedBox, Deployment
 from homesplit.core.machine import Address, FoundBox
+from homesplit.core.plan import Plan
 from homesplit.core.state import link_between
 from homesplit.errors import EngineError, HomesplitError, UsageError
 from homesplit.stage_runner import StageRunner
@@ -28,6 +29,7 @@ from homesplit.stages.context import Context
 from homesplit.view import plan as plan_view
 from homesplit.view import road
 
+LOOPBACK = "both workers are this machine, over loopback: there is no network to measure"
 TURN_REST_S = 0.35
 """The advice is worked out anew once the knobs have rested this long."""
 
@@ -91,18 +93,20 @@ class Controller(StageRunner):
 
         async def work(ctx: Context) -> None:
             async with _stage("demo").demo_engine(ctx) as engine:
-                self._show_demo(engine)
+                await self._show_demo(engine)
                 self.start_load_once_served()
                 await self.follow(ctx, engine.url, None)
 
         self.start("serve", work)
 
-    def _show_demo(self, engine: Any) -> None:
+    async def _show_demo(self, engine: Any) -> None:
         """This machine twice, and the deployment over loopback."""
         for name in engine.boxes:
             self.emit(events.BoxFound(box=demo_box(name)))
-        self.choose(replace(self.state.choices, boxes=tuple(engine.boxes)))
-        self.emit(events.DeploymentSeen(deployment=demo_deployment(engine)))
+        status = await _stage("serve").read_status(engine.url, None)
+        targets = self.load_workload(self.state.choices, own_targets=True).targets
+        self.choose(replace(self.state.choices, boxes=tuple(engine.boxes), targets=targets))
+        self.emit(events.DeploymentSeen(deployment=demo_deployment(engine, status.setting)))
         self.emit(events.StageEnded(stage="demo", sentence="Two workers serve on this machine."))
 
     def start_load_once_served(self) -> None:
@@ -164,6 +168,8 @@ class Controller(StageRunner):
     def needs_probe(self) -> bool:
         """Whether something about the chosen boxes is not measured yet."""
         chosen = self.state.choices.boxes
+        if self.demo:
+            return False
         if any(name not in self.state.profiles for name in chosen):
             return True
         return len(chosen) == 2 and link_between(self.state, *chosen) is None
@@ -171,6 +177,9 @@ class Controller(StageRunner):
     def probe(self) -> None:
         """Measure the chosen boxes and the link between them."""
         names = self.state.choices.boxes
+        if self.demo:
+            self.fail("probe", UsageError(LOOPBACK, do_next="Two real boxes can be measured."))
+            return
 
         async def work(ctx: Context) -> None:
             await _stage("probe").probe(ctx, names)
@@ -365,7 +374,7 @@ class Controller(StageRunner):
             )
             seed += 1
 
-    def load_workload(self, choices: Choices) -> Any:
+    def load_workload(self, choices: Choices, *, own_targets: bool = False) -> Any:
         """The load generator's workload at the chosen rate, with the chosen targets."""
         profiles = importlib.import_module("homesplit.io.profiles")
         name = choices.load_workload or choices.workload or "demo"
@@ -373,7 +382,8 @@ class Controller(StageRunner):
         arrivals = replace(
             workload.arrivals, kind="open", rate_requests_per_s=choices.load_rate_requests_per_s
         )
-        return replace(workload, arrivals=arrivals, targets=choices.targets)
+        targets = workload.targets if own_targets else choices.targets
+        return replace(workload, arrivals=arrivals, targets=targets)
 
     def newest_running(self) -> str | None:
         """The id of the request that joined last and has not ended."""
@@ -437,7 +447,7 @@ class Controller(StageRunner):
             self._stop_load()
 
         async def work(ctx: Context) -> None:
-            await run_compare(ctx, served, boxes, self.load_workload(choices))
+            await run_compare(ctx, served, boxes, self.load_workload(choices), self.state.plan)
 
         self.start("compare", work)
 
@@ -509,7 +519,7 @@ def demo_box(name: str) -> FoundBox:
     )
 
 
-def demo_deployment(engine: Any) -> Deployment:
+def demo_deployment(engine: Any, setting: ModeSetting) -> Deployment:
     """The demo's pair as a deployment; it ends with the app."""
     boxes = tuple(
         DeployedBox(box=name, address="127.0.0.1", state="running", pid=engine.pids.get(name))
@@ -520,7 +530,7 @@ def demo_deployment(engine: Any) -> Deployment:
         boxes=boxes,
         router_box=boxes[-1].box,
         model="smollm2-135m",
-        setting=ModeSetting(prefill="whole", prefill_box=boxes[0].box, decode_box=boxes[-1].box),
+        setting=setting,
         router_port=int(engine.url.rsplit(":", 1)[-1].strip("/")),
         loopback=True,
         url=engine.url,
@@ -568,12 +578,16 @@ def following(setting: ModeSetting, boxes: tuple[str, ...]) -> ModeSetting:
     return replace(chosen, chunk_tokens=setting.chunk_tokens)
 
 
-async def run_compare(ctx: Context, served: Served, boxes: tuple[str, ...], workload: Any) -> None:
+async def run_compare(
+    ctx: Context, served: Served, boxes: tuple[str, ...], workload: Any, plan: Plan | None
+) -> None:
     """Call the compare stage with every mode that these boxes can run."""
     bench, compare = _stage("bench"), _stage("compare")
     target = bench.Target(url=served.url, api_key=served.api_key)
-    modes = ("colocated", "replica", "split") if len(boxes) > 1 else ("colocated",)
-    await compare.compare(ctx, target, modes, workload)
+    modes = ("colocated:whole", "colocated:chunked")
+    if len(boxes) > 1:
+        modes = (*modes, "replica", "split")
+    await compare.compare(ctx, target, modes, workload, repeats=1, plan=plan)
 
 
 def entry_words(entry: Any, raw: dict[str, tuple[Any, ...]]) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
@@ -43,6 +44,10 @@ class StageRunner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.get_ident()
         self._lead_s: float | None = None
+
+    def wall_clock(self) -> datetime:
+        """The time of day, for ages such as `4 min ago`."""
+        return datetime.now(UTC)
 
     # -------------------------------------------------------------------------- events
 

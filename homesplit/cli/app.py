@@ -31,7 +31,8 @@ def run_app(
         controller = Controller(log=log)
         controller.demo = demo
     begin = controller.begin_demo if demo else controller.begin
-    app = HomesplitApp(controller, on_start=begin)
+    start = "monitor" if demo else "machines"
+    app = HomesplitApp(controller, start=start, on_start=begin)
     app.run()
     return app.return_code or 0
 

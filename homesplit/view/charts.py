@@ -101,7 +101,7 @@ def _switch_marks(switches: Sequence[ModeSwitch], now_s: float, span_s: float) -
     )
 
 
-def time_ticks(top: float, parts: int = 3) -> tuple[tuple[float, str], ...]:
+def time_ticks(top: float, parts: int = 2) -> tuple[tuple[float, str], ...]:
     """Round moments from 0 up to `top` seconds."""
     step = 10.0**-6
     for scale in range(-6, 5):

@@ -157,7 +157,9 @@ def headline(state: RunState, width: int) -> Line:
     setting = state.engine.setting
     deployment = state.deployment
     if deployment is None and setting is None:
-        return line(Span("Nothing is running: 3 deploys.", "dim"))
+        if state.stage("demo").status == "running" or state.stage("model").status == "running":
+            return line(Span(" Starting: the model is loaded once on each worker.", "dim"))
+        return line(Span(" Nothing is running: 3 deploys.", "dim"))
     parts: list[Span] = [Span(" mode ", "dim")]
     if setting is not None:
         parts.append(Span(f" {setting.mode} ", "!key"))
@@ -292,7 +294,7 @@ def _ledger_row(record: RequestRecord, done: Done | None, top: float, width: int
     told = line(" ".join(f"{numbers.seconds(value):>8}" for value in figures))
     if width < 90:
         return crop((*head, *told), width)
-    room = width - 54
+    room = width - 55
     return crop((*head, *told, Span("  "), *stacked(_parts(record), top, room)), width)
 
 

@@ -52,11 +52,12 @@ def size(value: float | None) -> str:
     return f"{value:.0f} B"
 
 
-def _scaled(value: float, steps: tuple[tuple[str, float], ...]) -> str:
-    for unit, scale in steps:
-        if abs(value) >= scale:
+def _scaled(value: float, steps: tuple[tuple[str, float, float], ...]) -> str:
+    """`value` in the first unit whose lower bound it reaches: (name, size, lower bound)."""
+    for unit, scale, least in steps:
+        if abs(value) >= least:
             return f"{significant(value / scale)} {unit}"
-    unit, scale = steps[-1]
+    unit, scale, _ = steps[-1]
     return f"{significant(value / scale)} {unit}"
 
 
@@ -64,21 +65,28 @@ def link_rate(value: float | None) -> str:
     """Bytes per second as the bit rate that links are sold by: `0.94 Gbit/s`."""
     if value is None:
         return MISSING
-    return _scaled(value * 8, (("Gbit/s", 0.1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)))
+    return _scaled(value * 8, (("Gbit/s", 1e9, 0.1e9), ("Mbit/s", 1e6, 1e6), ("kbit/s", 1e3, 0.0)))
 
 
 def bandwidth(value: float | None) -> str:
     """Bytes per second of memory: `9.8 GB/s`."""
     if value is None:
         return MISSING
-    return _scaled(value, (("TB/s", 1e12), ("GB/s", 0.1e9), ("MB/s", 1e6)))
+    return _scaled(value, (("TB/s", 1e12, 1e12), ("GB/s", 1e9, 0.1e9), ("MB/s", 1e6, 0.0)))
 
 
 def arithmetic(value: float | None) -> str:
     """Operations per second: `1.2 TFLOP/s`."""
     if value is None:
         return MISSING
-    return _scaled(value, (("TFLOP/s", 0.5e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6)))
+    return _scaled(
+        value,
+        (
+            ("TFLOP/s", 1e12, 0.5e12),
+            ("GFLOP/s", 1e9, 0.5e9),
+            ("MFLOP/s", 1e6, 0.0),
+        ),
+    )
 
 
 def watts(value: float | None) -> str:

@@ -176,6 +176,8 @@ def _next_on_machines(state: RunState) -> str:
         return "watch the probe"
     if not chosen:
         return "choose this machine (space chooses, two are needed for a split)"
+    if state.deployment is not None and state.deployment.loopback:
+        return "watch them serve"
     missing = [box for box in chosen if box not in state.profiles]
     if missing or (len(chosen) == 2 and link_between(state, *chosen) is None):
         return f"measure {' and '.join(chosen)}" + (" and the link" if len(chosen) == 2 else "")

@@ -108,11 +108,24 @@ def stalls(
             last[request] = step.end_s
             where[request] = step.event.box
     for request, before in last.items():
-        if request not in finished and target_s < now_s - before < 60:
+        if request in finished or _is_gone(request, where[request], before, steps):
+            continue
+        if target_s < now_s - before < 60:
             found.setdefault((where[request], round(now_s, 3)), []).append(before)
     return tuple(
         _stall(box, min(starts), end, len(starts), engine, steps)
         for (box, end), starts in sorted(found.items(), key=lambda item: item[0][1])
+    )
+
+
+def _is_gone(request: str, box: str, since_s: float, steps: Sequence[Moved]) -> bool:
+    """Whether a box has decoded others since, or rested: then this one waits for nothing."""
+    return any(
+        step.event.box == box
+        and step.end_s > since_s
+        and request not in step.event.decode
+        and (bool(step.event.decode) or step.event.running == 0)
+        for step in steps
     )
 
 

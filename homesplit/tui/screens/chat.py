@@ -21,6 +21,7 @@ from homesplit.view.spans import EMPTY, Line, Lines, Span, line, wrap
 class ChatScreen(ModalScreen[None]):
     """A dialog over Monitor, so that the strips behind it go on."""
 
+    AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Back")]
 
     def __init__(self, controller: Controller) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import ClassVar
 
 from textual import on, work
@@ -43,7 +42,7 @@ class MachinesScreen(StageScreen):
         """Rows and cards as they are now."""
         rows = self.query_one("#machines", Rows)
         width = max(self.size.width - 4, 20)
-        now = datetime.now(UTC)
+        now = self.controller.wall_clock()
         rows.set_rows(
             tuple(
                 (box.name, machines.row(self.state, box, now, width)) for box in self.state.boxes
@@ -93,7 +92,7 @@ class MachinesScreen(StageScreen):
         elif self.controller.needs_probe():
             self.action_probe()
         else:
-            self.go("plan")
+            self.go("monitor" if self.controller.demo else "plan")
 
     @work
     async def action_add(self) -> None:

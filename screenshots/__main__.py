@@ -1,0 +1,78 @@
+"""Makes the pictures in this folder from a real run: `python -m screenshots`.
+
+Starts the demo's two workers and router on this machine, lets the load run in each mode,
+compares the modes, and keeps what the app shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from homesplit.controller import Controller
+from homesplit.io.paths import Paths, user_paths
+from homesplit.tui.app import HomesplitApp
+from screenshots.raster import to_png
+
+FOLDER = Path(__file__).parent
+SIZE = (120, 40)
+START_S = 300.0
+COMPARE_S = 400.0
+
+
+async def main() -> None:
+    """The whole run."""
+    with tempfile.TemporaryDirectory(prefix="homesplit-pictures-") as home:
+        own = Path(home)
+        paths = Paths(config=own / "config", cache=user_paths().cache, data=own / "data")
+        controller = Controller(paths=paths)
+        controller.demo = True
+        app = HomesplitApp(controller, start="monitor", on_start=controller.begin_demo)
+        async with app.run_test(size=SIZE) as pilot:
+            await _pictures(app, controller, pilot)
+            await controller.close()
+
+
+async def _pictures(app: HomesplitApp, controller: Controller, pilot: Pilot[None]) -> None:
+    await _until(lambda: controller.state.engine.total_requests >= 12, START_S)
+    _keep(app, "monitor-colocated")
+    for mode in ("colocated-chunked", "replica", "split"):
+        await pilot.press("m")
+        await asyncio.sleep(14)
+        await pilot.pause()
+        _keep(app, f"monitor-{mode}")
+    await pilot.press("1")
+    await pilot.pause(0.5)
+    _keep(app, "machines")
+    await pilot.press("5", "enter")
+    await _until(lambda: controller.state.verdict is not None, COMPARE_S)
+    await pilot.pause(0.5)
+    _keep(app, "compare")
+    await pilot.press("6")
+    await pilot.pause(0.5)
+    _keep(app, "notebook")
+
+
+async def _until(ready: object, seconds: float) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not ready():  # type: ignore[operator]
+        if asyncio.get_running_loop().time() > deadline:
+            sys.exit("the run did not get as far as the pictures need")
+        await asyncio.sleep(0.5)
+
+
+def _keep(app: HomesplitApp, name: str) -> None:
+    svg = FOLDER / f"{name}.svg"
+    svg.write_text(app.export_screenshot(title="homesplit"))
+    to_png(svg)
+    print(svg.relative_to(Path.cwd()) if svg.is_relative_to(Path.cwd()) else svg)  # noqa: T201
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    asyncio.run(main())

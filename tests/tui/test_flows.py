@@ -1,0 +1,156 @@
+"""Keys lead along the road; questions come before anything is lost; errors are told in full."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from textual.pilot import Pilot
+
+from homesplit.core import events
+from homesplit.tui.app import HomesplitApp
+from homesplit.tui.screens.dialogs import Question, Reading
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.view import road
+from homesplit.view.spans import plain
+from tests.tui import sample_run
+from tests.tui.conftest import MakeApp, Recorded
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+
+
+def commands(app: HomesplitApp) -> list[str]:
+    return cast(Recorded, app.controller).commands
+
+
+def text_of(app: HomesplitApp, selector: str) -> str:
+    view = app.screen.query_one(selector, LinesView)
+    return plain(view._lines(view.size.width, view.size.height))  # pyright: ignore[reportPrivateUsage]
+
+
+async def settled(pilot: Pilot[None]) -> None:
+    await pilot.pause()
+    await pilot.pause(0.15)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_number_keys_reach_every_screen_with_the_road_in_sight(
+    make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        for number, name in enumerate(road.SCREENS, start=1):
+            await pilot.press(str(number))
+            await settled(pilot)
+            assert app.current_mode == name
+            assert road.TITLES[name] in text_of(app, "#road")
+
+
+async def test_nothing_found_is_told_in_words(make_app: MakeApp) -> None:
+    app = make_app(())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "No machine has been found yet." in text_of(app, "#nobody")
+
+
+async def test_space_chooses_and_enter_measures(make_app: MakeApp) -> None:
+    app = make_app([events.BoxFound(box=sample_run.found("atlas", "10.77.0.11"))])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("space")
+        await settled(pilot)
+        assert app.controller.state.choices.boxes == ("atlas",)
+        assert "measure atlas" in text_of(app, "#next")
+        await pilot.press("enter")
+        assert commands(app) == ["probe"]
+
+
+async def test_turning_a_knob_changes_the_question(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("2")
+        await settled(pilot)
+        await pilot.press("down", "down", "down", "right")
+        assert app.controller.state.choices.prompt_tokens == 1024
+
+
+async def test_the_changes_are_listed_before_enter_makes_them(make_app: MakeApp) -> None:
+    told = [*sample_run.machines(), *sample_run.planned(), *sample_run.deploy_planned()]
+    app = make_app(told)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("3")
+        await settled(pilot)
+        assert "Python 3.11 with torch" in text_of(app, "#boxes")
+        assert commands(app) == []
+        await pilot.press("enter")
+        assert commands(app) == ["deploy"]
+
+
+async def test_stopping_the_engine_asks_first_and_escape_means_no(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("3")
+        await settled(pilot)
+        await pilot.press("d")
+        await settled(pilot)
+        assert isinstance(app.screen, Question)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert commands(app) == []
+        await pilot.press("d")
+        await settled(pilot)
+        await pilot.press("y")
+        await settled(pilot)
+        assert commands(app) == ["down"]
+
+
+async def test_monitor_switches_mode_and_load_and_tells_the_stall(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("4")
+        await settled(pilot)
+        await pilot.press("m", "l")
+        assert commands(app) == ["mode", "load"]
+        assert "borea was reading a prompt of 540 tokens" in text_of(app, "#strips")
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, Reading)
+
+
+async def test_an_error_says_what_where_and_what_next_and_opens_for_detail(
+    make_app: MakeApp,
+) -> None:
+    failure = events.StageFailed(
+        stage="probe", what="the key is refused", where="borea", do_next="Add your key there."
+    )
+    app = make_app([*sample_run.machines(), failure])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        assert "borea: the key is refused Add your key there." in text_of(app, "#news")
+        await pilot.press("e")
+        await settled(pilot)
+        assert isinstance(app.screen, Reading)
+        await pilot.press("escape")
+        await pilot.press("escape")
+        await settled(pilot)
+        assert text_of(app, "#news") == ""
+
+
+async def test_q_leaves_at_once_when_nothing_would_be_lost(make_app: MakeApp) -> None:
+    app = make_app(())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("q")
+        await settled(pilot)
+    assert app.return_code == 0
+
+
+async def test_a_window_that_shrinks_in_flight_still_draws(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(200, 60)) as pilot:
+        await pilot.press("4")
+        await settled(pilot)
+        await pilot.resize_terminal(80, 24)
+        await settled(pilot)
+        lines = text_of(app, "#strips").split("\n")
+        assert max(len(line) for line in lines) <= 80
