@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class Notebook:
         body: Any = None,
         *,
         about: About | None = None,
-        raw: dict[str, Sequence[Any]] | None = None,
+        raw: Mapping[str, Sequence[Any]] | None = None,
         on_entry: str | None = None,
     ) -> Entry:
         """Write one entry with its raw records, whole or not at all; raises NotebookError."""

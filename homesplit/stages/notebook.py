@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ def record(
     body: Any = None,
     *,
     about: About | None = None,
-    raw: dict[str, Sequence[Any]] | None = None,
+    raw: Mapping[str, Sequence[Any]] | None = None,
 ) -> str:
     """Write an entry and tell it; returns its id. Raises NotebookError.
 

@@ -1,0 +1,91 @@
+"""`homesplit compare`: the same requests through each mode on the same boxes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any
+
+from homesplit.cli.load_arguments import (
+    add_load_arguments,
+    add_server_arguments,
+    api_key_of,
+    seed_of,
+    workload_of,
+)
+from homesplit.cli.output import add_json, command_context, print_json
+from homesplit.core.bench_result import seconds_text
+from homesplit.core.compare_result import CompareResult, compare_document
+from homesplit.errors import UsageError
+from homesplit.stages.bench import Target, deployed
+from homesplit.stages.compare import SECONDS, compare
+from homesplit.stages.context import Context
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser("compare", help="measure modes against each other")
+    parser.add_argument(
+        "--modes",
+        default="colocated:whole,colocated:chunked,replica,split",
+        help="comma-separated, each MODE or MODE:whole or MODE:chunked",
+    )
+    parser.add_argument("--repeats", type=int, default=2, help="rounds, order reversed each time")
+    add_server_arguments(parser)
+    add_load_arguments(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when every mode gave figures and the texts agree, else 1."""
+    if args.repeats < 1:
+        raise UsageError("--repeats must be 1 or more.")
+    result = asyncio.run(_compare(command_context(), args))
+    if args.json:
+        print_json(compare_document(result))
+    else:
+        _print(result)
+    lacking = any(mode.pooled.no_data for mode in result.modes)
+    return 1 if lacking or result.identical_text is False else 0
+
+
+async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
+    workload = workload_of(ctx, args)
+    modes = [text for text in args.modes.split(",") if text.strip()]
+    if not modes:
+        raise UsageError("--modes names no mode.")
+
+    async def on(target: Target) -> CompareResult:
+        return await compare(
+            ctx,
+            target,
+            modes,
+            workload,
+            seconds=args.seconds or SECONDS,
+            repeats=args.repeats,
+            seed=seed_of(args),
+        )
+
+    if args.url:
+        key = api_key_of(args)
+        return await on(Target(url=args.url, api_key=key, model=args.model, api=args.api))
+    async with deployed(ctx) as target:
+        return await on(target)
+
+
+def _print(result: CompareResult) -> None:
+    for mode in result.modes:
+        figures = mode.pooled.figures
+        share = "no data" if figures.attainment is None else f"{figures.attainment:.0%}"
+        print(
+            f"{mode.name:<20} {figures.completed}/{figures.offered} done  "
+            f"TTFT p50 {seconds_text(figures.ttft_s.p50)}  TPOT p50 "
+            f"{seconds_text(figures.tpot_s.p50)}  stalled p90 {seconds_text(figures.stall_s.p90)}  "
+            f"attained {share}  goodput {figures.goodput_requests_per_s or 0:.3g}/s"
+        )
+    texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
+    print(f"text over {result.compared_prompts} prompts: {texts}")
+    print(result.verdict.sentence)
+    for note in result.notes:
+        print(f"note: {note}")

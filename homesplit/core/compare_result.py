@@ -1,0 +1,206 @@
+"""A comparison of modes over the same requests: figures by mode, texts, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from homesplit_engine.records import ModeSetting
+from msgspec import Struct
+
+from homesplit.core.bench_result import BenchResult, figures_document, seconds_text
+from homesplit.core.bootstrap import interval, mean
+from homesplit.core.entry import LOOPBACK_LABEL, labelled
+from homesplit.core.measured import timeline
+from homesplit.core.plan import Plan
+from homesplit.core.served import ServerSide
+from homesplit.core.summary import RunSummary, inside
+
+SIMPLER = ("colocated", "replica", "split", "auto")
+"""A tie goes to the arrangement that stands first: one box before two, replicas before split."""
+LEAST_PAIRS = 20
+"""Fewer requests in common than this tell nothing apart."""
+
+
+class ModeRuns(Struct, frozen=True, kw_only=True):
+    """One mode's runs, pooled: every figure is over the requests of all repeats."""
+
+    setting: ModeSetting
+    runs: tuple[BenchResult, ...]
+    pooled: RunSummary
+    predicted: dict[str, float | None] | None = None
+
+    @property
+    def name(self) -> str:
+        """`colocated:whole`, `colocated:chunked`, else the mode's name alone."""
+        setting = self.setting
+        return f"{setting.mode}:{setting.prefill}" if setting.mode == "colocated" else setting.mode
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """Which mode won by goodput; `mode` None where there is no difference or no data.
+
+    `low` to `high` is the 95 % bootstrap interval of the winner's (or leader's) goodput less
+    the next one's, requests per second.
+    """
+
+    mode: str | None
+    sentence: str
+    low: float | None
+    high: float | None
+
+
+class CompareResult(Struct, frozen=True, kw_only=True):
+    """The whole comparison."""
+
+    modes: tuple[ModeRuns, ...]
+    verdict: Verdict
+    identical_text: bool | None
+    """None where no prompt was answered in every mode."""
+    compared_prompts: int
+    repeats: int
+    seed: int
+    loopback: bool | None
+    notes: tuple[str, ...] = ()
+    entry: str | None = None
+
+
+def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
+    """The winner by goodput with its interval over paired requests, or "no difference"."""
+    able = [m for m in modes if m.pooled.no_data is None]
+    if not able:
+        return Verdict(mode=None, sentence="No data: no mode served.", low=None, high=None)
+    ranked = sorted(able, key=_order)
+    best = ranked[0]
+    if len(ranked) == 1:
+        sentence = f"Only {best.name} served; there is nothing to compare it with."
+        return Verdict(mode=None, sentence=labelled(sentence, loopback), low=None, high=None)
+    second = ranked[1]
+    difference = _paired(best, second)
+    if difference is None:
+        sentence = f"Too few requests in common to tell {best.name} from {second.name}."
+        return Verdict(mode=None, sentence=labelled(sentence, loopback), low=None, high=None)
+    low, high = difference
+    if low <= 0.0:
+        near = [m for m in ranked if m is best or ((d := _paired(best, m)) and d[0] <= 0.0)]
+        simple = min(near, key=_simplicity)
+        sentence = (
+            f"No difference in goodput between {' and '.join(m.name for m in near)} "
+            f"(95 % interval {low:+.3g} to {high:+.3g} requests/s): take the simpler, "
+            f"{simple.name}. {_latency_words(best, second)}"
+        )
+        return Verdict(mode=None, sentence=labelled(sentence, loopback), low=low, high=high)
+    sentence = (
+        f"{best.name} had the most goodput, by {low:.3g} to {high:.3g} requests/s over "
+        f"{second.name} (95 % interval). {_latency_words(best, second)}"
+    )
+    return Verdict(mode=best.name, sentence=labelled(sentence, loopback), low=low, high=high)
+
+
+def _goodput(mode: ModeRuns) -> float:
+    return mode.pooled.figures.goodput_requests_per_s or 0.0
+
+
+def _simplicity(mode: ModeRuns) -> int:
+    return SIMPLER.index(mode.setting.mode)
+
+
+def _order(mode: ModeRuns) -> tuple[float, int]:
+    return -_goodput(mode), _simplicity(mode)
+
+
+def _paired(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
+    """Interval of the goodput difference over the requests that both modes were offered."""
+    left, right = _inside_by_request(one), _inside_by_request(other)
+    keys = sorted(left.keys() & right.keys())
+    if len(keys) < LEAST_PAIRS:
+        return None
+    found = interval([left[key] - right[key] for key in keys], mean)
+    if found is None:
+        return None
+    rate = len(left) / one.pooled.figures.window_s
+    return found.low * rate, found.high * rate
+
+
+def _inside_by_request(mode: ModeRuns) -> dict[tuple[int, int], float]:
+    """1 or 0 for each counted (repeat, request)."""
+    return {
+        (repeat, log.id): float(inside(timeline(log), run.workload.targets))
+        for repeat, run in enumerate(mode.runs)
+        for log in run.logs
+        if log.due_s >= run.summary.warm_up_s
+    }
+
+
+def _latency_words(one: ModeRuns, other: ModeRuns) -> str:
+    """The two modes' TTFT, TPOT and stalls side by side."""
+    a, b = one.pooled.figures, other.pooled.figures
+    return (
+        f"TTFT p50 {seconds_text(a.ttft_s.p50)} against {seconds_text(b.ttft_s.p50)}, "
+        f"TPOT p50 {seconds_text(a.tpot_s.p50)} against {seconds_text(b.tpot_s.p50)}, "
+        f"stalled p90 {seconds_text(a.stall_s.p90)} against {seconds_text(b.stall_s.p90)}."
+    )
+
+
+def predicted_for(plan: Plan | None, setting: ModeSetting) -> dict[str, float | None] | None:
+    """The plan's figures for this mode and prefill; None when it has none."""
+    for mode in plan.modes if plan else ():
+        if mode.mode == setting.mode and mode.prefill == setting.prefill:
+            return {
+                "ttft_s_p50": mode.ttft_s.p50,
+                "tpot_s_p50": mode.tpot_s.p50,
+                "stall_s_p90": mode.stall_s.p90,
+                "attainment": mode.attainment,
+                "goodput_requests_per_s": mode.goodput_requests_per_s,
+            }
+    return None
+
+
+def compare_document(result: CompareResult) -> dict[str, Any]:
+    """What `compare --json` prints."""
+    label = {"label": LOOPBACK_LABEL} if result.loopback else {}
+    return {
+        "modes": [_mode_document(mode) for mode in result.modes],
+        "identical_text": result.identical_text,
+        "compared_prompts": result.compared_prompts,
+        "verdict": msgspec.to_builtins(result.verdict),
+        "repeats": result.repeats,
+        "seed": result.seed,
+        "loopback": result.loopback,
+        "notes": list(result.notes),
+        "entry": result.entry,
+        **label,
+    }
+
+
+def _mode_document(mode: ModeRuns) -> dict[str, Any]:
+    sides = [run.server for run in mode.runs if run.server is not None]
+    boxes = (
+        1 if mode.setting.mode == "colocated" else max((len(r.boxes) for r in mode.runs), default=1)
+    )
+    return {
+        "mode": mode.setting.mode,
+        "prefill": mode.setting.prefill,
+        "setting": msgspec.to_builtins(mode.setting),
+        **figures_document(mode.pooled),
+        "predicted": mode.predicted,
+        "goodput_per_box_requests_per_s": _goodput(mode) / max(1, boxes),
+        "served_as_asked": _served_as_asked(sides),
+        "handoffs": sum(side.handoffs for side in sides),
+        "handoff_bytes": sum(side.handoff_bytes for side in sides),
+        "handoff_tokens": sum(side.handoff_tokens for side in sides),
+        "stall_causes": _causes(sides),
+        "server": [msgspec.to_builtins(side) for side in sides],
+    }
+
+
+def _served_as_asked(sides: Sequence[ServerSide]) -> float | None:
+    known = [s for s in sides if s.served_as_asked is not None]
+    total = sum(s.requests for s in known)
+    return sum((s.served_as_asked or 0.0) * s.requests for s in known) / total if total else None
+
+
+def _causes(sides: Sequence[ServerSide]) -> dict[str, int]:
+    names = sorted({name for side in sides for name in side.stall_causes})
+    return {name: sum(side.stall_causes.get(name, 0) for side in sides) for name in names}

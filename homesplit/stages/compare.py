@@ -1,0 +1,262 @@
+"""The same requests through each mode on the same boxes, in alternating order.
+
+Each run's prompts are the planned ones under a salt of its own: same lengths, same times,
+new words. Else the second mode would find the first one's prompts in the prefix cache. Text
+is compared over prompts of its own, the very same in every mode, asked beside the measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from homesplit_engine.records import MODES, ModeSetting
+from msgspec.structs import replace
+
+from homesplit.core.bench_result import BenchResult
+from homesplit.core.compare_result import (
+    CompareResult,
+    ModeRuns,
+    compare_document,
+    predicted_for,
+    verdict,
+)
+from homesplit.core.entry import About
+from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageStarted
+from homesplit.core.load import LoadPlan
+from homesplit.core.measured import RequestLog
+from homesplit.core.plan import Plan
+from homesplit.core.prng import Prng
+from homesplit.core.summary import RunSummary, summarise, warm_up_s
+from homesplit.core.workload import Arrivals, LengthClass, Workload
+from homesplit.errors import EngineError, UsageError
+from homesplit.io.load import run_load
+from homesplit.stages.bench import Prepared, Target, make_load, prepared, run_once
+from homesplit.stages.context import Context
+from homesplit.stages.notebook import record
+from homesplit.stages.serve import set_mode
+
+STAGE = "compare"
+SECONDS = 30.0
+CHECKED_EACH = 3
+"""Text check prompts asked with each mode going first."""
+CHECK_OUTPUT_TOKENS = 16
+_CHECK_CLASSES = (("short", 12), ("long", 200))
+
+
+async def compare(
+    ctx: Context,
+    target: Target,
+    modes: Sequence[str],
+    workload: Workload,
+    *,
+    seconds: float = SECONDS,
+    repeats: int = 2,
+    seed: int = 1,
+    plan: Plan | None = None,
+) -> CompareResult:
+    """Measure every mode (`colocated:whole`, `split`, …) and say which does better, if any.
+
+    The mode in force before is set again at the end. Raises UsageError, EngineError.
+    """
+    load = make_load(workload, seconds=seconds, seed=seed)
+    async with prepared(target) as server:
+        before = _own_setting(server)
+        settings = [parse_mode(text, before, _boxes(server)) for text in modes]
+        try:
+            runs = await _all_runs(ctx, server, settings, workload, load, repeats)
+            same, checked = await _texts_agree(ctx, server, settings, seed)
+        finally:
+            await set_mode(ctx, target.url, target.api_key, before)
+    pooled = [_pooled(s, r, load, plan) for s, r in zip(settings, runs, strict=True)]
+    loopback = runs[0][0].loopback
+    result = CompareResult(
+        modes=tuple(pooled),
+        verdict=verdict(pooled, loopback),
+        identical_text=same,
+        compared_prompts=checked,
+        repeats=repeats,
+        seed=seed,
+        loopback=loopback,
+        notes=_notes(pooled),
+    )
+    return _keep(ctx, result)
+
+
+def parse_mode(text: str, now: ModeSetting, boxes: Sequence[str]) -> ModeSetting:
+    """The setting that `mode[:whole|chunked]` means on these boxes; raises UsageError."""
+    name, _, style = text.strip().replace("-", ":").partition(":")
+    if name not in MODES or style not in ("", "whole", "chunked"):
+        raise UsageError(
+            f"{text!r} is no mode.",
+            do_next=f"Take {', '.join(MODES)}, each also as MODE:whole or MODE:chunked.",
+        )
+    if name != "colocated" and len(boxes) < 2:
+        raise UsageError(f"mode {name} needs two boxes, and this deployment has {len(boxes)}.")
+    decode = now.decode_box or boxes[0]
+    prefill = now.prefill_box or next((box for box in boxes if box != decode), decode)
+    return ModeSetting(
+        mode=name,  # pyright: ignore[reportArgumentType]
+        prefill="whole" if style == "whole" else "chunked",
+        chunk_tokens=now.chunk_tokens,
+        prefill_box=prefill if name == "split" else None,
+        decode_box=decode if name in ("split", "colocated") else None,
+    )
+
+
+def _own_setting(server: Prepared) -> ModeSetting:
+    if server.status is None:
+        raise EngineError(
+            "this server is no homesplit router: it has no modes to compare.",
+            where=server.target.url,
+            do_next="Measure it with `homesplit bench --url`.",
+        )
+    return server.status.setting
+
+
+def _boxes(server: Prepared) -> list[str]:
+    return [worker.box for worker in server.status.workers] if server.status else []
+
+
+async def _all_runs(
+    ctx: Context,
+    server: Prepared,
+    settings: Sequence[ModeSetting],
+    workload: Workload,
+    load: LoadPlan,
+    repeats: int,
+) -> list[list[BenchResult]]:
+    """Every mode once a round; odd rounds go backwards, so that drift favours nobody."""
+    runs: list[list[BenchResult]] = [[] for _ in settings]
+    salts = Prng(load.seed).fork(7)
+    for turn in range(repeats):
+        order = range(len(settings)) if turn % 2 == 0 else reversed(range(len(settings)))
+        for index in order:
+            setting = settings[index]
+            told = f"Round {turn + 1} of {repeats}: {setting.mode} ({setting.prefill} prefill)."
+            ctx.emit(StageStarted(stage=STAGE, sentence=told))
+            await set_mode(ctx, server.target.url, server.target.api_key, setting)
+            salt = salts.fork(turn, index).bits()
+            run = await run_once(ctx, server, workload, load, salt=salt)
+            runs[index].append(replace(run, setting=setting))
+            figures = _summary(runs[index], load).figures
+            ctx.emit(
+                CompareRun(
+                    mode=setting.mode,
+                    prefill=setting.prefill,
+                    figures=figures,
+                    repeats=len(runs[index]),
+                )
+            )
+    return runs
+
+
+def _pooled(
+    setting: ModeSetting, runs: Sequence[BenchResult], load: LoadPlan, plan: Plan | None
+) -> ModeRuns:
+    return ModeRuns(
+        setting=setting,
+        runs=tuple(runs),
+        pooled=_summary(runs, load),
+        predicted=predicted_for(plan, setting),
+    )
+
+
+def _summary(runs: Sequence[BenchResult], load: LoadPlan) -> RunSummary:
+    """One summary over all repeats: the runs stand one after the other on one clock."""
+    if len(runs) == 1:
+        return runs[0].summary
+    start = warm_up_s(load.seconds)
+    shift_s = 0.0
+    moved: list[RequestLog] = []
+    for run in runs:
+        for log in run.logs:
+            if log.due_s < start:
+                continue
+            moved.append(
+                replace(
+                    log,
+                    due_s=log.due_s + shift_s,
+                    sent_s=log.sent_s + shift_s,
+                    arrival_s=tuple(moment + shift_s for moment in log.arrival_s),
+                    ended_s=None if log.ended_s is None else log.ended_s + shift_s,
+                )
+            )
+        shift_s += run.summary.figures.window_s
+    whole = replace(load, seconds=start + shift_s, closed=False)
+    return summarise(whole, moved, runs[0].workload.targets, warm_up=start)
+
+
+async def _texts_agree(
+    ctx: Context, server: Prepared, settings: Sequence[ModeSetting], seed: int
+) -> tuple[bool | None, int]:
+    """Ask the same prompts in every mode; each mode goes first with prompts nobody has cached."""
+    ctx.emit(StageStarted(stage=STAGE, sentence="Comparing the text of all modes."))
+    same, checked = True, 0
+    for first in range(len(settings)):
+        plan = _check_plan(seed, first)
+        order = [settings[(first + step) % len(settings)] for step in range(len(settings))]
+        by_mode: list[dict[int, str]] = []
+        for setting in order:
+            await set_mode(ctx, server.target.url, server.target.api_key, setting)
+            run_id = f"hscheck{first}x{len(by_mode)}x{seed}"
+            load = await run_load(
+                server.session, server.endpoint, plan, run_id=run_id, salt=0xC4EC + first
+            )
+            by_mode.append({x.id: x.text for x in load.logs if x.outcome == "completed"})
+        for key in set.intersection(*(set(texts) for texts in by_mode)):
+            checked += 1
+            same = same and len({texts[key] for texts in by_mode}) == 1
+    return (same if checked else None), checked
+
+
+def _check_plan(seed: int, first: int) -> LoadPlan:
+    """A few short and long prompts, one at a time."""
+    classes = tuple(
+        LengthClass(
+            name=name,
+            share=1.0,
+            prompt_tokens_low=tokens,
+            prompt_tokens_high=tokens,
+            output_tokens_low=CHECK_OUTPUT_TOKENS,
+            output_tokens_high=CHECK_OUTPUT_TOKENS,
+        )
+        for name, tokens in _CHECK_CLASSES
+    )
+    arrivals = Arrivals(kind="closed", users=1)
+    workload = Workload(name="text check", classes=classes, arrivals=arrivals)
+    plan = make_load(workload, seconds=600.0, seed=seed + 1000 * (first + 1))
+    return replace(plan, requests=plan.requests[:CHECKED_EACH])
+
+
+def _notes(modes: Sequence[ModeRuns]) -> tuple[str, ...]:
+    notes = [f"{mode.name}: {note}" for mode in modes for note in mode.pooled.notes]
+    for mode in modes:
+        shares = [r.server.served_as_asked for r in mode.runs if r.server is not None]
+        low = min((share for share in shares if share is not None), default=1.0)
+        if low < 1.0:
+            notes.append(f"{mode.name}: only {low:.0%} of a run was served the way the mode says")
+    return tuple(notes)
+
+
+def _keep(ctx: Context, result: CompareResult) -> CompareResult:
+    first = result.modes[0].runs[0]
+    raw = {
+        f"{mode.name} round {turn + 1}": run.logs
+        for mode in result.modes
+        for turn, run in enumerate(mode.runs)
+    }
+    told = result.verdict
+    ctx.emit(
+        CompareVerdict(mode=told.mode, sentence=told.sentence, identical_text=result.identical_text)
+    )
+    about = About(
+        seeds={"load": result.seed},
+        model=first.model,
+        fingerprint=first.fingerprint,
+        boxes=first.boxes,
+        settings={"workload": first.workload, "seconds": first.seconds, "repeats": result.repeats},
+        loopback=result.loopback,
+    )
+    entry = record(ctx, "comparison", told.sentence, compare_document(result), about=about, raw=raw)
+    ctx.emit(StageEnded(stage=STAGE, sentence=told.sentence))
+    return replace(result, entry=entry)
