@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,9 @@ class FoundKeys:
     open: tuple[asyncssh.SSHKey, ...]
     open_files: tuple[Path, ...]
     locked: tuple[Path, ...]
-    broken: tuple[str, ...]
+    public: tuple[Path, ...] = ()
+    """Public keys whose private half only the agent has."""
+    broken: tuple[str, ...] = ()
     """One sentence for each key file that can't be used."""
 
 
@@ -29,7 +32,11 @@ def find_keys(identity_files: Sequence[str]) -> FoundKeys:
     opened: list[tuple[Path, asyncssh.SSHKey]] = []
     locked: list[Path] = []
     broken: list[str] = []
+    public: list[Path] = []
     for path in paths:
+        if (half := _public_half(path)) is not None:
+            public.append(half)
+            continue
         if not path.is_file():
             if named:
                 broken.append(f"the key file {path} does not exist")
@@ -49,8 +56,51 @@ def find_keys(identity_files: Sequence[str]) -> FoundKeys:
         open=tuple(key for _, key in opened),
         open_files=tuple(path for path, _ in opened),
         locked=tuple(locked),
+        public=tuple(public),
         broken=tuple(broken),
     )
+
+
+@contextlib.asynccontextmanager
+async def agent_keys(
+    path: str, only: Sequence[Path] | None
+) -> AsyncGenerator[list[asyncssh.SSHKeyPair]]:
+    """The agent's keys, those of `only`'s public keys if given; usable while the block lasts.
+
+    No agent, or one that doesn't answer properly, gives none.
+    """
+    wanted = None if only is None else _public_data(only)
+    if not path or wanted == []:
+        yield []
+        return
+    try:
+        agent = await asyncssh.connect_agent(path)
+    except (OSError, asyncssh.Error):
+        yield []
+        return
+    try:
+        try:
+            found = list(await agent.get_keys(wanted))
+        except (OSError, ValueError):
+            found = []
+        yield found
+    finally:
+        agent.close()
+
+
+def _public_data(files: Sequence[Path]) -> list[bytes]:
+    found: list[bytes] = []
+    for file in files:
+        with contextlib.suppress(OSError, asyncssh.KeyImportError):
+            found.append(asyncssh.read_public_key(file).public_data)
+    return found
+
+
+def _public_half(path: Path) -> Path | None:
+    """The public key that an identity stands for: itself, or beside it when it isn't there."""
+    half = path if path.suffix == ".pub" else path.with_name(path.name + ".pub")
+    alone = path == half or not path.exists()
+    return half if alone and half.is_file() else None
 
 
 def unlock(path: Path, passphrase: str) -> asyncssh.SSHKey | None:

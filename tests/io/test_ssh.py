@@ -230,6 +230,101 @@ async def test_a_jump_host_carries_the_connection_and_is_named_when_it_is_down(l
             await connections.connect("lost")
 
 
+async def test_a_later_hop_is_opened_by_its_passphrase_and_the_box_by_its_password(
+    lab: Lab,
+) -> None:
+    keys = {name: lab.home / ".ssh" / name for name in ("first", "second", "none")}
+    for name in ("first", "second"):
+        lab.client_key.write_private_key(str(keys[name]), passphrase=f"open {name}")
+    hosts = [("hop1", "first", "none"), ("hop2", "second", "none"), ("box", "none", "hop1,hop2")]
+    lab.config(
+        "".join(
+            f"Host {name}\n  HostName 127.0.0.1\n  Port {lab.port}\n  User owner\n"
+            f"  IdentityFile {keys[key]}\n  ProxyJump {jump}\n"
+            for name, key, jump in hosts
+        )
+    )
+    ask = Asked(secrets=["open first", "open second", "wrong", "right"])
+    async with lab.connections(ask) as connections:
+        box = await connections.connect("box")
+        assert (await box.run("echo through both")).stdout == "through both\n"
+    asked = [a for a in ask.asked if not a.startswith("SHA256")]
+    assert [a.split()[0] for a in asked] == ["Passphrase", "Passphrase", "Password", "Password"]
+
+
+async def test_a_stopped_middle_hop_is_named_within_the_deadline(lab: Lab) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    middle = server.sockets[0].getsockname()[1]
+    lab.config(
+        f"Host first\n  HostName 127.0.0.1\n  Port {lab.port}\n  User owner\n"
+        f"Host middle\n  HostName 127.0.0.1\n  Port {middle}\n  User owner\n"
+        "Host box\n  HostName 127.0.0.1\n  User owner\n  ProxyJump first,middle\n"
+    )
+    connections = Connections(paths=lab.paths, ask=Asked(), connect_s=1.0)
+    with pytest.raises(
+        UnreachableError, match=r"jump host middle .* over first within 1 s"
+    ) as told:
+        await connections.connect("box")
+    assert told.value.where == "box"
+    await connections.close()
+    server.close()
+
+
+@contextlib.asynccontextmanager
+async def an_agent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
+    """A real ssh-agent that holds a stranger's key and ours; no private key is left in a file."""
+    agent = await asyncio.create_subprocess_exec(
+        "ssh-agent", "-D", "-a", str(lab.home / "agent"), stdout=asyncio.subprocess.PIPE
+    )
+    assert agent.stdout is not None
+    await agent.stdout.readline()
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(lab.home / "agent"))
+    stranger = lab.home / "stranger"
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(str(stranger))
+    stranger.with_suffix(".pub").write_bytes(
+        asyncssh.read_private_key(str(stranger)).export_public_key()
+    )
+    ours = lab.home / ".ssh" / "id_ed25519"
+    ours.with_suffix(".pub").write_bytes(lab.client_key.export_public_key())
+    try:
+        for path in (stranger, ours):
+            path.chmod(0o600)
+            add = await asyncio.create_subprocess_exec(
+                "ssh-add", "-q", str(path), stderr=asyncio.subprocess.DEVNULL
+            )
+            assert await add.wait() == 0
+            path.unlink()
+        yield
+    finally:
+        agent.terminate()
+        await agent.wait()
+
+
+async def test_the_agent_opens_what_no_file_does(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with an_agent(lab, monkeypatch), lab.connections(Asked()) as connections:
+        assert (await connections.connect("box")).user == "owner"
+
+
+@pytest.mark.parametrize("name", ["id_ed25519", "id_ed25519.pub"])
+async def test_identities_only_offers_the_named_key_of_the_agent(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    base = f"Host box\n  HostName 127.0.0.1\n  Port {lab.port}\n  User owner\n"
+    base += "  IdentitiesOnly yes\n  IdentityFile "
+    async with an_agent(lab, monkeypatch):
+        lab.config(f"{base}{lab.home}/.ssh/{name}\n")
+        async with lab.connections(Asked()) as connections:
+            await connections.connect("box")
+        lab.config(f"{base}{lab.home}/stranger\n")
+        async with lab.connections(Asked()) as connections:
+            with pytest.raises(UnreachableError, match="does not let owner in"):
+                await connections.connect("box")
+
+
 async def test_a_wrong_line_in_the_ssh_configuration_is_named(lab: Lab) -> None:
     lab.config("Host box\n  Port many\n")
     async with lab.connections(Asked()) as connections:
