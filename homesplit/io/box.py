@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -65,6 +65,8 @@ class Pipes:
     wait: Callable[[], object]
     """Gives an awaitable of the exit status (None when it isn't known)."""
     kill: Callable[[], None]
+    end: Callable[[bool], Awaitable[None]]
+    """Let go of the process and its pipes; given whether its script has ended by itself."""
 
 
 class Running:
@@ -220,7 +222,7 @@ class Running:
         for task in self._readers:
             task.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
-        self._pipes.kill()
+        await self._pipes.end(self._out.code is not None)
 
 
 class Forward(Protocol):

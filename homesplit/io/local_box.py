@@ -7,6 +7,7 @@ import contextlib
 import getpass
 import os
 import signal
+from asyncio.subprocess import Process
 from typing import Any
 
 import asyncssh
@@ -14,6 +15,8 @@ import asyncssh
 from homesplit.errors import UnreachableError
 from homesplit.io.box import Box, Forward, Pipes
 from homesplit.io.shell import COMMAND
+
+_END_WAIT_S = 2.0
 
 
 class LocalBox(Box):
@@ -43,14 +46,17 @@ class LocalBox(Box):
             raise UnreachableError(f"`sh` can't be started here: {error}.") from error
 
         def kill() -> None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if process.returncode is None:
-                    os.killpg(process.pid, signal.SIGTERM)
+            _signal(process, signal.SIGTERM)
+
+        async def end(done: bool) -> None:
+            await _let_go(process, done=done)
 
         stdin: Any = process.stdin
         stdout: Any = process.stdout
         stderr: Any = process.stderr
-        return Pipes(stdin=stdin, stdout=stdout, stderr=stderr, wait=process.wait, kill=kill)
+        return Pipes(
+            stdin=stdin, stdout=stdout, stderr=stderr, wait=process.wait, kill=kill, end=end
+        )
 
     async def forward(self, remote_host: str, remote_port: int) -> Forward:
         """Nothing needs to be carried: loopback is loopback."""
@@ -62,6 +68,36 @@ class LocalBox(Box):
 
     async def close(self) -> None:
         """There is no connection to close."""
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    """To the whole group of a process that nobody has waited for yet."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if process.returncode is None:
+            os.killpg(process.pid, number)
+
+
+async def _let_go(process: Process, *, done: bool) -> None:
+    """End the process if its script still runs, wait for it, and close its pipes.
+
+    Pipes left to the garbage collector are closed at a random moment, when their event loop
+    may be gone.
+    """
+    if not done:
+        _signal(process, signal.SIGTERM)
+    transport: Any = process._transport  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        for stream in (0, 1, 2):
+            pipe = transport.get_pipe_transport(stream)
+            if pipe is not None:
+                pipe.close()
+        await asyncio.wait_for(process.wait(), _END_WAIT_S)
+    except TimeoutError:
+        _signal(process, signal.SIGKILL)
+    finally:
+        transport.close()
+        # A closed pipe tells its end in the loop's next round.
+        await asyncio.sleep(0)
 
 
 class _LocalForward:

@@ -17,6 +17,8 @@ ROLES: tuple[Role, ...] = ("worker", "router")
 
 _READY_S = 600.0
 _ROUND_S = 15
+_PID_S = 12
+"""Within this time a started process has noted its pid, or it never started."""
 _STOP_S = 12
 
 _WHO = r"""
@@ -64,7 +66,10 @@ if [ "$unit" = yes ] && systemd-run --user --quiet --collect --unit="homesplit-$
     /bin/sh "$run/launch" "$role" 2>>"$role.log"; then exit 0; fi
 "$python" -I -c '
 import os, sys
+told, tell = os.pipe()
 if os.fork():
+    os.close(tell)
+    os.read(told, 1)
     os._exit(0)
 os.setsid()
 os.execv("/bin/sh", ["/bin/sh", *sys.argv[1:]])
@@ -77,6 +82,9 @@ while [ $n -lt $ROUNDS ]; do
   if [ -s "$run/$role.ready" ] && alive "$role"; then cat "$run/$role.ready"; exit 0; fi
   if [ -f "$run/$role.pid" ] && ! alive "$role"; then
     tail -n 25 "$run/$role.log" 2>/dev/null; exit 9
+  fi
+  if [ ! -f "$run/$role.pid" ] && [ $n -ge $PATIENCE ]; then
+    tail -n 1 "$run/$role.log" 2>/dev/null; exit 9
   fi
   n=$((n + 1)); sleep 0.25
 done
@@ -183,8 +191,8 @@ async def start(box: Box, place: EnginePlace, role: Role) -> None:
 
 async def wait_ready(box: Box, place: EnginePlace, role: Role) -> str:
     """The ready file's JSON once it is there; raises DeployError with the log's last words."""
-    rounds = _ROUND_S * 4
-    script = f"{_head(place.run)}role={role}; ROUNDS={rounds}\n{_WHO}{_WAIT}"
+    rounds = f"ROUNDS={_ROUND_S * 4}; PATIENCE={round(_PID_S * 4)}"
+    script = f"{_head(place.run)}role={role}; {rounds}\n{_WHO}{_WAIT}"
     for _ in range(round(_READY_S / _ROUND_S)):
         output = await box.run(script, timeout_s=_ROUND_S * 2.0)
         if output.ok:

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from homesplit.errors import DeployError
 from homesplit.io import remote_process
+from homesplit.io.box import Output
 from homesplit.io.box_facts import read_facts
 from homesplit.io.local_box import LocalBox
 from homesplit.io.remote_process import EnginePlace
@@ -83,6 +84,46 @@ async def test_a_started_worker_is_running_with_its_pid_and_leads_its_own_sessio
     assert (state.state, f'{{"pid": {state.pid}}}') == ("running", ready)
     assert state.pid is not None
     assert os.getsid(state.pid) == state.pid
+
+
+class _CutOff(LocalBox):
+    """Ends the whole process group of a script as soon as it has run, as a lost login may."""
+
+    async def run(
+        self, script: str, *, input: bytes | None = None, timeout_s: float = 30.0
+    ) -> Output:
+        return await super().run(f"{script}\nkill -TERM 0", input=input, timeout_s=timeout_s)
+
+
+async def test_a_worker_outlives_the_group_of_the_script_that_started_it(
+    box: LocalBox, place: EnginePlace
+) -> None:
+    ready = f"{place.run}/worker.ready"
+    await box.write(f"{place.run}/worker.json", f'{{"ready": "{ready}"}}'.encode())
+    with pytest.raises(DeployError):
+        await remote_process.start(_CutOff("localhost"), place, "worker")
+    assert await remote_process.wait_ready(box, place, "worker")
+
+
+async def test_a_process_that_never_noted_its_pid_is_given_up_with_the_log(
+    box: LocalBox, place: EnginePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_process, "_PID_S", 0.25)
+    await box.write(f"{place.run}/worker.log", b"no such interpreter\n")
+    with pytest.raises(DeployError, match="no such interpreter"):
+        await remote_process.wait_ready(box, place, "worker")
+
+
+async def test_a_script_leaves_no_pipe_and_no_process_behind(box: LocalBox) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    await box.run("true")
+    before = descriptors()
+    await box.run("sleep 5 & exit 0")
+    async with box.start("sleep 60"):
+        pass
+    assert descriptors() == before
 
 
 async def test_stop_ends_it_and_leaves_no_pid_file(box: LocalBox, place: EnginePlace) -> None:
