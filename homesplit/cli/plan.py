@@ -7,7 +7,9 @@ from typing import Any
 
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.cli.plan_text import plan_lines
+from homesplit.core.entry import About
 from homesplit.core.workload import Targets
+from homesplit.stages.notebook import record_if_possible
 from homesplit.stages.plan import PlanQuestion, make_plan
 
 
@@ -51,7 +53,11 @@ def run(args: argparse.Namespace) -> int:
         targets=targets,
         flips=not args.no_flips,
     )
-    plan = make_plan(command_context(), question)
+    ctx = command_context()
+    plan = make_plan(ctx, question)
+    # Only here: the app asks anew at every turn of a knob, which are no entries.
+    about = About(model=plan.model, boxes=plan.boxes, link=plan.link, settings=question)
+    record_if_possible(ctx, "plan", plan.recommendation.sentence, plan, about=about)
     if args.json:
         print_json(plan)
     else:

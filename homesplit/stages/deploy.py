@@ -11,6 +11,7 @@ import msgspec
 from homesplit_engine.records import ModeSetting, ModeSwitch
 
 from homesplit.core.deployment import Deployment, DeployPlan
+from homesplit.core.entry import About
 from homesplit.core.events import (
     DeploymentSeen,
     DeployPlanned,
@@ -41,6 +42,7 @@ from homesplit.stages.deploy_state import box_state, router_state
 from homesplit.stages.deploy_survey import Survey, survey, together
 from homesplit.stages.deploy_work import bring, new_memory, run_engine, undo
 from homesplit.stages.model import resolve_model
+from homesplit.stages.notebook import record_if_possible
 from homesplit.stages.serve import set_mode
 
 STAGE = "deploy"
@@ -102,6 +104,14 @@ async def up(
             raise
         store.save(msgspec.structs.replace(memory, deployment=deployment))
     ctx.emit(DeploymentSeen(deployment=deployment))
+    about = About(
+        model=model,
+        fingerprint=next((box.fingerprint for box in deployment.boxes), None),
+        boxes=boxes,
+        settings=setting,
+        loopback=deployment.loopback,
+    )
+    record_if_possible(ctx, "deployment", _summary(deployment), deployment, about=about)
     ctx.emit(StageEnded(stage=STAGE, sentence=_summary(deployment)))
     return deployment
 

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from homesplit.core.entry import About, Entry, EntryKind, labelled
-from homesplit.core.events import EntryWritten
+from homesplit.core.events import EntryWritten, Progress
+from homesplit.errors import NotebookError
 from homesplit.io.notebook import Notebook
 from homesplit.io.versions import git_hash, versions
 from homesplit.stages.context import Context
@@ -34,6 +35,26 @@ def record(
     entry = _notebook(ctx).write(kind, told, body, about=known, raw=raw)
     _tell(ctx, entry)
     return entry.id
+
+
+def record_if_possible(
+    ctx: Context,
+    kind: EntryKind,
+    sentence: str,
+    body: Any = None,
+    *,
+    about: About | None = None,
+) -> str | None:
+    """Like `record`, for work that stands whether or not it can be written down.
+
+    None, and the reason told as progress, where the notebook can't be used.
+    """
+    try:
+        return record(ctx, kind, sentence, body, about=about)
+    except NotebookError as error:
+        told = f"This is not in the notebook: {error.sentence()}"
+        ctx.emit(Progress(stage="notebook", step="write", sentence=told))
+        return None
 
 
 def list_entries(ctx: Context, kind: EntryKind | None = None) -> tuple[Entry, ...]:

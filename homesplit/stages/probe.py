@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from homesplit.core.entry import About
 from homesplit.core.events import BoxProbed, LinkProbed, Progress, StageEnded, StageStarted
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
@@ -21,6 +22,7 @@ from homesplit.io.probe_runner import LINK_S, gather_facts, measure_box, measure
 from homesplit.io.probe_store import save_box, save_link, turned
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import Context
+from homesplit.stages.notebook import record_if_possible
 
 _ONE_MACHINE = "both names are one machine: loopback teaches the mechanism and measures no network"
 
@@ -44,8 +46,12 @@ async def probe(ctx: Context, names: Sequence[str]) -> ProbeResult:
         # each other, and the link is measured while both are at rest.
         profiles = [await _probe_box(ctx, b, f) for b, f in zip(boxes, facts, strict=True)]
         link = await _probe_link(ctx, boxes, facts) if len(boxes) == 2 else None
+    result = ProbeResult(boxes=tuple(profiles), link=link)
+    sentence = f"Measured {' and '.join(names)}{' and the link between them' if link else ''}."
+    about = About(boxes=result.boxes, link=link, loopback=link.loopback if link else None)
+    record_if_possible(ctx, "probe", sentence, result, about=about)
     ctx.emit(StageEnded(stage="probe", sentence="Measured and saved."))
-    return ProbeResult(boxes=tuple(profiles), link=link)
+    return result
 
 
 def _told(ctx: Context, box: str, step: str) -> Callable[[str], None]:
