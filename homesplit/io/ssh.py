@@ -168,9 +168,21 @@ class Connections:
             config=config,
         )
 
-    async def _login(self, route: _Route, depth: int = 0) -> Box:
-        """Connect over the jump hosts if there are any, settle trust, then log in."""
-        tunnel = await self._jump(route, depth) if route.jump not in (None, "none") else None
+    async def _login(
+        self, route: _Route, depth: int = 0, *, tunnel: SshBox | None = None
+    ) -> SshBox:
+        """Connect over `tunnel`, or the jump hosts if there are any; settle trust, then log in."""
+        if tunnel is None and route.jump not in (None, "none"):
+            tunnel = await self._jump(route, depth)
+        try:
+            return await self._login_over(route, tunnel)
+        except BaseException:
+            if tunnel is not None:
+                await tunnel.close()
+            raise
+
+    async def _login_over(self, route: _Route, tunnel: SshBox | None) -> SshBox:
+        """One attempt after another until it is let in or nothing is left to try."""
         keys = await asyncio.to_thread(ssh_keys.find_keys, route.identities)
         attempt = _Attempt(route, tunnel, self._connect_s)
         secrets_left = _SECRET_TRIES
@@ -203,37 +215,16 @@ class Connections:
             hop_route = await self._route(hop, hop)
             hop_route = replace(hop_route, jump=None) if last else hop_route
             try:
-                box = await self._login_over(hop_route, last, depth + 1)
+                last = await self._login(hop_route, depth + 1, tunnel=last)
             except UnreachableError as error:
                 raise UnreachableError(
                     f"its jump host {hop} does not let us through: {error.what}",
                     where=route.box,
                     do_next=error.do_next,
                 ) from error
-            last = box
         if last is None:
             raise UsageError(f"the ssh configuration names an empty ProxyJump for {route.box}.")
         return last
-
-    async def _login_over(self, route: _Route, last: SshBox | None, depth: int) -> SshBox:
-        if last is None:
-            box = await self._login(route, depth)
-        else:
-            box = await self._login_through(route, last)
-        if not isinstance(box, SshBox):
-            raise UsageError(f"{route.box} can't be a jump host.")
-        return box
-
-    async def _login_through(self, route: _Route, last: SshBox) -> Box:
-        attempt = _Attempt(route, last, self._connect_s)
-        keys = await asyncio.to_thread(ssh_keys.find_keys, route.identities)
-        while True:
-            outcome = await attempt.make(keys.open, keys, None)
-            if isinstance(outcome, asyncssh.SSHClientConnection):
-                return SshBox(route.box, route, outcome, last)
-            if outcome == "refused":
-                raise _refused(route, keys, False)
-            await self._settle_trust(route, attempt)
 
     async def _settle_trust(self, route: _Route, attempt: _Attempt) -> None:
         """Ask once about an unknown key and keep the answer; refuse a changed one."""
@@ -305,25 +296,26 @@ class _Attempt:
         """A connection, `untrusted` or `refused`; raises UnreachableError."""
         route = self._route
         try:
-            async with asyncio.timeout(self._seconds):
-                return await asyncssh.connect(**self._options(open_keys, keys, password))
+            async with (
+                asyncio.timeout(self._seconds),
+                ssh_keys.agent_keys(*_agent_of(route, keys)) as of_agent,
+            ):
+                return await asyncssh.connect(**self._options([*of_agent, *open_keys], password))
         except asyncssh.HostKeyNotVerifiable:
             return "untrusted"
         except asyncssh.PermissionDenied:
             return "refused"
         except (OSError, asyncssh.Error, TimeoutError) as error:
             cause = ssh_errors.many_errors(error)
-            raise ssh_errors.told(
-                cause, box=route.box, at=route.at, seconds=self._seconds
-            ) from error
+            at = route.at + (f" over {self._tunnel.name}" if self._tunnel else "")
+            raise ssh_errors.told(cause, box=route.box, at=at, seconds=self._seconds) from error
         except ValueError as error:
             raise UsageError(f"the SSH set-up for {route.box} is wrong: {error}.") from error
 
     def _options(
-        self, open_keys: Sequence[asyncssh.SSHKey], keys: ssh_keys.FoundKeys, password: str | None
+        self, keys: Sequence[asyncssh.SSHKey | asyncssh.SSHKeyPair], password: str | None
     ) -> dict[str, Any]:
         route = self._route
-        only = _only_identities(keys) if route.identities_only else None
         options: dict[str, Any] = {
             "host": route.host,
             "port": route.port,
@@ -334,15 +326,15 @@ class _Attempt:
             "host_key_alias": route.alias,
             "known_hosts": self._trusted,
             "client_factory": lambda: _Client(self),
-            "client_keys": list(open_keys),
-            "agent_path": "" if only == [] else route.agent_path,
+            # An empty list would make asyncssh take the usual key files instead.
+            "client_keys": list(keys) or None,
+            "agent_path": None,
+            "agent_identities": None,
             "keepalive_interval": _KEEPALIVE_S,
             "keepalive_count_max": _KEEPALIVE_MISSED,
             "login_timeout": self._seconds,
             "compression_algs": None,
         }
-        if only:
-            options["agent_identities"] = only
         if password is not None:
             options["password"] = password
         return options
@@ -541,10 +533,13 @@ def _agent_path(config: Any) -> str:
     return "" if path == "none" else str(Path(path).expanduser()) if path else ""
 
 
-def _only_identities(keys: ssh_keys.FoundKeys) -> list[str]:
-    """Public key files beside the identity files, for IdentitiesOnly with an agent."""
+def _agent_of(route: _Route, keys: ssh_keys.FoundKeys) -> tuple[str, list[Path] | None]:
+    """The agent's socket, and the public keys it is asked for (None: all) by IdentitiesOnly."""
+    if not route.identities_only:
+        return route.agent_path, None
     files = [*keys.open_files, *keys.locked]
-    return [str(p) for f in files if (p := f.with_name(f.name + ".pub")).is_file()]
+    beside = [p for f in files if (p := f.with_name(f.name + ".pub")).is_file()]
+    return route.agent_path, list(dict.fromkeys([*beside, *keys.public]))
 
 
 def _is_closed(box: Box) -> bool:
