@@ -11,7 +11,7 @@ from homesplit.core.candidates import placed_shape
 from homesplit.core.cost import Interval, cost_model, kv_dtype_of
 from homesplit.errors import UsageError
 from homesplit.io import profiles
-from homesplit.stages.plan import read_box
+from homesplit.stages.plan import read_box, read_calibrations
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
     ctx = command_context()
     box = read_box(ctx, args.box)
     shape = placed_shape(box, profiles.load_model(args.model, ctx.paths))
-    model = cost_model(box, shape, kv_dtype=kv_dtype_of(shape.dtype))
+    fit = next(iter(read_calibrations(ctx, (box,), shape)), None)
+    model = cost_model(box, shape, calibration=fit, kv_dtype=kv_dtype_of(shape.dtype))
     context = args.batch * args.prompt_tokens if args.context is None else args.context
     prefill = model.prefill_s(args.prompt_tokens, args.cached)
     decode = model.decode_step_s(args.batch, context)

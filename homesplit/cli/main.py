@@ -24,6 +24,7 @@ COMMANDS = (
     "status",
     "down",
     "remove",
+    "calibrate",
     "bench",
     "compare",
     "notebook",

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
-from homesplit_engine.records import StepEvent
+from homesplit_engine.records import RequestRecord, StepEvent
 from msgspec import Struct
 
-FEATURES = ("step", "prompt token", "token pair", "answer token", "context token")
+FEATURES = ("step", "prompt token", "token pair", "answer token", "context token", "reading step")
 MIN_STEPS = 20
+ROUNDS = 12
+FINE = 0.01
+"""Relative errors below this all weigh alike."""
+QUIET_S = 0.005
+"""A request that waited no longer than this found an idle box."""
 
 
 class Calibration(Struct, frozen=True, kw_only=True):
     """Seconds per step, prompt token, query-key pair, decoding request and context token.
 
-    Fitted by least squares on relative errors, all coefficients at least 0. `error_p90` is
+    Fitted by least absolute relative errors, all coefficients at least 0. `error_p90` is
     the share by which nine of ten fitted steps differ from the fit at most.
     """
 
@@ -31,52 +37,156 @@ class Calibration(Struct, frozen=True, kw_only=True):
     error_p90: float
     residuals: tuple[float, ...] = ()
     """(fitted - measured) / measured of each step, in order."""
+    read_step_s: float = 0.0
+    """What a step that reads prompts takes beside `step_s`."""
+    gap_s: float = 0.0
+    """Median pause between two steps of a busy box: telling tokens, choosing the next step."""
+    router_s: float | None = None
+    """Router's part of a quiet request's TTFT; None where no record told it."""
+    host_key: str | None = None
+    fingerprint: str = ""
+    kv_bytes_per_token: int = 0
+    kv_tokens: int | None = None
+    """Tokens of KV that the worker had room for."""
+    at: str = ""
+    """UTC, ISO 8601."""
+
+    def step_seconds(
+        self, prefill: Sequence[tuple[int, int]], batch: int, context_tokens: int
+    ) -> float:
+        """One step of pieces of prompts as (start, tokens) and `batch` answers, without pause."""
+        tokens = sum(count for _, count in prefill)
+        pairs = sum(count * (start + (count + 1) / 2.0) for start, count in prefill)
+        return (
+            self.step_s
+            + (self.read_step_s if tokens else 0.0)
+            + self.token_s * tokens
+            + self.pair_s * pairs
+            + self.sequence_s * batch
+            + self.context_s * context_tokens
+        )
+
+
+class CalibrationOf(Struct, frozen=True, kw_only=True):
+    """Whose steps are fitted: box, model, and when."""
+
+    box: str | None = None
+    model: str = ""
+    host_key: str | None = None
+    fingerprint: str = ""
+    kv_bytes_per_token: int = 0
+    kv_tokens: int | None = None
+    at: str = ""
 
 
 def fit_calibration(
-    steps: Sequence[StepEvent], *, box: str | None = None, model: str = ""
+    steps: Sequence[StepEvent],
+    *,
+    of: CalibrationOf | None = None,
+    records: Sequence[RequestRecord] = (),
 ) -> Calibration | None:
     """The fit over one box's steps; None with fewer than `MIN_STEPS` usable ones."""
-    chosen = [s for s in steps if (box is None or s.box == box) and s.end_s > s.start_s]
+    of = of or CalibrationOf()
+    chosen = [s for s in steps if (of.box is None or s.box == of.box) and s.end_s > s.start_s]
     if len(chosen) < MIN_STEPS or len({s.box for s in chosen}) != 1:
         return None
     rows = [_features(step) for step in chosen]
     times = [step.end_s - step.start_s for step in chosen]
-    fitted = _non_negative_fit(rows, times)
-    residuals = tuple(
-        (sum(c * f for c, f in zip(fitted, row, strict=True)) - time) / time
-        for row, time in zip(rows, times, strict=True)
-    )
+    fitted = _robust_fit(rows, times)
+    residuals = tuple(_errors(fitted, rows, times))
     errors = sorted(abs(r) for r in residuals)
     return Calibration(
         box=chosen[0].box,
-        model=model,
+        model=of.model,
         step_s=fitted[0],
         token_s=fitted[1],
         pair_s=fitted[2],
         sequence_s=fitted[3],
         context_s=fitted[4],
+        read_step_s=fitted[5],
         steps=len(chosen),
         error_p50=errors[len(errors) // 2],
         error_p90=errors[min(len(errors) - 1, math.ceil(0.9 * len(errors)))],
         residuals=residuals,
+        gap_s=_gap_s(chosen),
+        router_s=_router_s(records),
+        host_key=of.host_key,
+        fingerprint=of.fingerprint,
+        kv_bytes_per_token=of.kv_bytes_per_token,
+        kv_tokens=of.kv_tokens,
+        at=of.at,
     )
+
+
+def _gap_s(steps: Sequence[StepEvent]) -> float:
+    """The median pause between a step and the next one while requests were there."""
+    gaps = sorted(
+        after.start_s - before.end_s
+        for before, after in itertools.pairwise(steps)
+        if after.step == before.step + 1 and before.running and after.start_s >= before.end_s
+    )
+    return gaps[len(gaps) // 2] if gaps else 0.0
+
+
+def _router_s(records: Sequence[RequestRecord]) -> float | None:
+    """The median of TTFT less waiting, reading and tokenising, over requests that had no queue."""
+    rests = sorted(
+        rest
+        for r in records
+        if r.token_s
+        and r.queue_s is not None
+        and r.prefill_s is not None
+        and r.queue_s < QUIET_S
+        and (rest := r.token_s[0] - r.received_s - r.queue_s - r.prefill_s - (r.tokenise_s or 0.0))
+        >= 0
+    )
+    return rests[len(rests) // 2] if rests else None
 
 
 def _features(step: StepEvent) -> tuple[float, ...]:
     tokens = sum(piece.tokens for piece in step.prefill)
     pairs = sum(piece.tokens * (piece.start + (piece.tokens + 1) / 2.0) for piece in step.prefill)
-    return (1.0, float(tokens), pairs, float(len(step.decode)), float(step.context_tokens))
+    return (
+        1.0,
+        float(tokens),
+        pairs,
+        float(len(step.decode)),
+        float(step.context_tokens),
+        1.0 if tokens else 0.0,
+    )
+
+
+def _errors(
+    fitted: Sequence[float], rows: Sequence[tuple[float, ...]], times: Sequence[float]
+) -> list[float]:
+    """(fitted - measured) / measured of each row."""
+    return [
+        (sum(c * f for c, f in zip(fitted, row, strict=True)) - time) / time
+        for row, time in zip(rows, times, strict=True)
+    ]
+
+
+def _robust_fit(rows: Sequence[tuple[float, ...]], times: Sequence[float]) -> tuple[float, ...]:
+    """Least absolute relative errors, by least squares weighted anew each round.
+
+    Another program that disturbs some steps then moves the fit little.
+    """
+    weights = [1.0] * len(rows)
+    fitted = _non_negative_fit(rows, times, weights)
+    for _ in range(ROUNDS):
+        weights = [1.0 / max(abs(error), FINE) for error in _errors(fitted, rows, times)]
+        fitted = _non_negative_fit(rows, times, weights)
+    return fitted
 
 
 def _non_negative_fit(
-    rows: Sequence[tuple[float, ...]], times: Sequence[float]
+    rows: Sequence[tuple[float, ...]], times: Sequence[float], weights: Sequence[float]
 ) -> tuple[float, ...]:
     """Least squares on relative errors; the most negative coefficient is dropped until none is."""
     width = len(rows[0])
     used = [i for i in range(width) if any(row[i] for row in rows)]
     while used:
-        found = _solve(used, rows, times)
+        found = _solve(used, rows, times, weights)
         if found is None:
             used.pop()
             continue
@@ -88,18 +198,21 @@ def _non_negative_fit(
 
 
 def _solve(
-    used: Sequence[int], rows: Sequence[tuple[float, ...]], times: Sequence[float]
+    used: Sequence[int],
+    rows: Sequence[tuple[float, ...]],
+    times: Sequence[float],
+    weights: Sequence[float],
 ) -> list[float] | None:
     """The normal equations of the used columns, scaled; None when they are singular."""
     scale = [max(abs(row[i]) for row in rows) for i in used]
     size = len(used)
     matrix = [[0.0] * (size + 1) for _ in range(size)]
-    for row, time in zip(rows, times, strict=True):
+    for row, time, weight in zip(rows, times, weights, strict=True):
         values = [row[i] / s / time for i, s in zip(used, scale, strict=True)]
         for a in range(size):
             for b in range(size):
-                matrix[a][b] += values[a] * values[b]
-            matrix[a][size] += values[a]
+                matrix[a][b] += weight * values[a] * values[b]
+            matrix[a][size] += weight * values[a]
     solved = _eliminate(matrix)
     return None if solved is None else [x / s for x, s in zip(solved, scale, strict=True)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from homesplit_engine.records import ModeSetting
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from homesplit.core.calibration import Calibration
 from homesplit.core.cost import cost_model, kv_dtype_of, run_dtype
@@ -97,8 +97,13 @@ def build_scene(asked: Asked) -> Scene:
         fit = next((c for c in asked.calibrations if c.box == box.name), None)
         cost = cost_model(box, shape, calibration=fit, kv_dtype=kept)
         room = room_of(box, asked)
-        boxes.append(SimBox(name=box.name, cost=cost, kv_tokens=int(room.kv_room // per_token)))
-    return Scene(boxes=tuple(boxes), wires=_wires(asked), shape=boxes[0].cost.shape, kv_dtype=kept)
+        told = fit.kv_tokens if fit else None
+        room_tokens = int(room.kv_room // per_token) if told is None else told
+        boxes.append(SimBox(name=box.name, cost=cost, kv_tokens=room_tokens))
+    scene = Scene(boxes=tuple(boxes), wires=_wires(asked), shape=boxes[0].cost.shape, kv_dtype=kept)
+    routers = [c.router_s for c in asked.calibrations if c.router_s is not None]
+    # What was timed is the way there and back; the scene counts it once before and once after.
+    return structs.replace(scene, router_s=max(routers) / 2.0) if routers else scene
 
 
 def _wires(asked: Asked) -> dict[tuple[str, str], Wire]:

@@ -68,7 +68,8 @@ class CostModel(Struct, frozen=True, kw_only=True):
     ) -> float:
         """One step: pieces of prompts as (start, tokens), and `batch` answers; the mid value."""
         if self.fit is not None:
-            return self._fitted(self.fit, prefill, batch, context_tokens)
+            fit = self.fit
+            return fit.gap_s + fit.step_seconds(prefill, batch, context_tokens)
         shape = self.shape
         tokens = batch + sum(piece[1] for piece in prefill)
         if not tokens:
@@ -86,23 +87,6 @@ class CostModel(Struct, frozen=True, kw_only=True):
             + self.sequence_s * batch
         )
 
-    def _fitted(
-        self,
-        fit: Calibration,
-        prefill: Sequence[tuple[int, int]],
-        batch: int,
-        context_tokens: int,
-    ) -> float:
-        tokens = sum(count for _, count in prefill)
-        pairs = sum(count * (start + (count + 1) / 2.0) for start, count in prefill)
-        return (
-            fit.step_s
-            + fit.token_s * tokens
-            + fit.pair_s * pairs
-            + fit.sequence_s * batch
-            + fit.context_s * context_tokens
-        )
-
     def scaled(self, prefill: float, decode: float) -> CostModel:
         """The same box where prompts take `prefill` and answers `decode` times as long."""
         if self.fit is not None:
@@ -111,6 +95,7 @@ class CostModel(Struct, frozen=True, kw_only=True):
                 step_s=self.fit.step_s * decode,
                 token_s=self.fit.token_s * prefill,
                 pair_s=self.fit.pair_s * prefill,
+                read_step_s=self.fit.read_step_s * prefill,
                 sequence_s=self.fit.sequence_s * decode,
                 context_s=self.fit.context_s * decode,
             )
@@ -164,7 +149,8 @@ def cost_model(
     spread = max(calibration.error_p90, 0.02)
     return structs.replace(
         model,
-        source=f"calibrated on {calibration.steps} steps of the engine",
+        source=f"calibrated on {calibration.steps} steps of the engine"
+        + (f", {calibration.at[:10]}" if calibration.at else ""),
         fit=calibration,
         prefill_low=1.0 - spread,
         prefill_high=1.0 + spread,

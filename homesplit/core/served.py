@@ -14,6 +14,7 @@ from homesplit_engine.records import (
 )
 from homesplit_engine.words import Percentiles, percentiles
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from homesplit.core.events import (
     Event,
@@ -91,29 +92,12 @@ def gather(events: Sequence[Event], run_id: str) -> Timed:
 
 def _moved_step(seen: StepSeen) -> StepEvent:
     event, offset_s = seen.event, seen.offset_s
-    return StepEvent(
-        box=event.box,
-        step=event.step,
-        start_s=event.start_s + offset_s,
-        end_s=event.end_s + offset_s,
-        decode=event.decode,
-        prefill=event.prefill,
-    )
+    return replace(event, start_s=event.start_s + offset_s, end_s=event.end_s + offset_s)
 
 
 def _moved_transfer(seen: TransferSeen) -> TransferEvent:
     event, offset_s = seen.event, seen.offset_s
-    return TransferEvent(
-        box_from=event.box_from,
-        box_to=event.box_to,
-        request_id=event.request_id,
-        start_s=event.start_s + offset_s,
-        end_s=event.end_s + offset_s,
-        bytes=event.bytes,
-        tokens=event.tokens,
-        exposed_s=event.exposed_s,
-        committed=event.committed,
-    )
+    return replace(event, start_s=event.start_s + offset_s, end_s=event.end_s + offset_s)
 
 
 def server_side(timed: Timed, *, tpot_target_s: float | None) -> ServerSide | None:

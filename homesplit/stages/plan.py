@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from homesplit.core.calibration import Calibration
 from homesplit.core.candidates import Asked
 from homesplit.core.decide import Thinking, decide
 from homesplit.core.events import PlanMade
@@ -14,9 +15,10 @@ from homesplit.core.link import LinkProfile
 from homesplit.core.load import with_load
 from homesplit.core.machine import BoxProfile
 from homesplit.core.plan import Plan
+from homesplit.core.shape import ModelShape
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.errors import ProfileError, UsageError
-from homesplit.io import probe_store, profiles
+from homesplit.io import calibration_store, probe_store, profiles
 from homesplit.stages.context import Context
 
 MAX_BOXES = 2
@@ -60,13 +62,27 @@ def read_question(ctx: Context, question: PlanQuestion) -> Asked:
         )
     boxes = _apart(tuple(read_box(ctx, text) for text in question.boxes))
     workload = read_workload(ctx, question)
+    shape = profiles.load_model(question.model, ctx.paths)
     return Asked(
         boxes=boxes,
         link=read_link(ctx, question.link, boxes),
-        shape=profiles.load_model(question.model, ctx.paths),
+        shape=shape,
         workload=workload,
         targets=question.targets or workload.targets,
+        calibrations=read_calibrations(ctx, boxes, shape),
     )
+
+
+def read_calibrations(
+    ctx: Context, boxes: tuple[BoxProfile, ...], shape: ModelShape
+) -> tuple[Calibration, ...]:
+    """What the real engine's steps told of these boxes with this model, where it was timed."""
+    sizes = {shape.kv_bytes_per_token(dtype) for dtype in ("fp16", "fp32")}
+    found = [
+        (box.name, calibration_store.load(ctx.paths, box.name, box.host_key, shape.name, sizes))
+        for box in boxes
+    ]
+    return tuple(replace(fit, box=name) for name, fit in found if fit is not None)
 
 
 def read_box(ctx: Context, text: str) -> BoxProfile:

@@ -11,7 +11,7 @@ import pytest
 from homesplit_engine.records import PrefillSlice, StepEvent
 from msgspec import structs
 
-from homesplit.core.calibration import fit_calibration
+from homesplit.core.calibration import CalibrationOf, fit_calibration
 from homesplit.core.cost import Interval, cost_model
 from homesplit.core.machine import BoxProfile
 from homesplit.core.reading import stated
@@ -141,7 +141,7 @@ def steps() -> list[StepEvent]:
 
 
 def test_a_fit_finds_the_seconds_that_steps_are_made_of() -> None:
-    fit = fit_calibration(steps(), model="m")
+    fit = fit_calibration(steps(), of=CalibrationOf(model="m"))
     assert fit is not None
     assert fit.step_s == pytest.approx(0.010, rel=0.02)
     assert fit.token_s == pytest.approx(0.001, rel=0.02)
@@ -155,6 +155,29 @@ def test_a_calibrated_box_says_so_and_has_a_narrow_interval() -> None:
     assert "calibrated" in cost.source
     assert made.mid == pytest.approx(0.110, rel=0.02)
     assert made.high / made.low < 1.1
+
+
+def test_steps_that_another_program_disturbed_do_not_move_the_fit() -> None:
+    made = steps()
+    for number in range(0, 40, 7):
+        made[number] = structs.replace(made[number], end_s=made[number].end_s + 0.5)
+    fit = fit_calibration(made)
+    assert fit is not None
+    assert fit.token_s == pytest.approx(0.001, rel=0.02)
+    assert fit.step_seconds([(0, 64)], 2, 200) == pytest.approx(0.0782, rel=0.02)
+
+
+def test_the_pause_between_steps_of_a_busy_box_counts() -> None:
+    made = [structs.replace(step, running=1) for step in steps()]
+    moved, at_s = [], 0.0
+    for step in made:
+        took = step.end_s - step.start_s
+        moved.append(structs.replace(step, start_s=at_s, end_s=at_s + took))
+        at_s += took + 0.003
+    fit = fit_calibration(moved)
+    assert fit is not None and fit.gap_s == pytest.approx(0.003, rel=0.01)
+    cost = cost_model(box(), model(), calibration=fit)
+    assert cost.decode_step_s(1, 0).mid == pytest.approx(0.015, rel=0.03)
 
 
 def test_too_few_steps_give_no_fit() -> None:

@@ -1,0 +1,152 @@
+"""Times the running engine's own steps on each box and keeps the fit, which `plan` trusts most."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from homesplit_engine.records import ModeSetting, StepEvent
+from homesplit_engine.status import RouterStatus, WorkerSeen
+from msgspec import Struct
+from msgspec.structs import replace
+
+from homesplit.core.calibration import Calibration, CalibrationOf, fit_calibration
+from homesplit.core.calibration_load import Phase, first_look, later_phases, longest_prompt
+from homesplit.core.events import Progress, StageEnded, StageStarted
+from homesplit.core.served import Timed, gather
+from homesplit.errors import EngineError
+from homesplit.io import calibration_store, probe_store
+from homesplit.io.load import run_load
+from homesplit.stages.bench import Prepared, Target, prepared
+from homesplit.stages.context import Context
+from homesplit.stages.load_watch import EventBox, watching
+from homesplit.stages.serve import read_status, set_mode
+
+STAGE = "calibrate"
+SEED = 9001
+
+
+class Unfitted(Struct, frozen=True, kw_only=True):
+    """A box without a fit, and why."""
+
+    box: str
+    why: str
+
+
+class CalibrateResult(Struct, frozen=True, kw_only=True):
+    """The fits that were made and kept, and the boxes that got none."""
+
+    boxes: tuple[Calibration, ...]
+    missing: tuple[Unfitted, ...] = ()
+
+
+async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> CalibrateResult:
+    """Offer the calibration load to each box alone, fit its steps, keep the fits.
+
+    The mode in force before is set again at the end. Raises EngineError where the server is
+    no homesplit router.
+    """
+    async with prepared(target) as server:
+        if server.status is None:
+            raise EngineError("this server is no homesplit router.", where=target.url)
+        before = await read_status(target.url, target.api_key)
+        boxes: list[Calibration] = []
+        missing: list[Unfitted] = []
+        try:
+            for worker in before.workers:
+                fit = await _one_box(ctx, server, before, worker, seed + 1000 * len(boxes))
+                if isinstance(fit, Unfitted):
+                    missing.append(fit)
+                else:
+                    boxes.append(_keep(ctx, fit))
+        finally:
+            await set_mode(ctx, target.url, target.api_key, before.setting)
+    told = "; ".join(
+        [f"{fit.box}: {fit.steps} steps, median error {fit.error_p50:.1%}" for fit in boxes]
+        + [f"{each.box}: none, {each.why}" for each in missing]
+    )
+    ctx.emit(StageEnded(stage=STAGE, sentence=f"Calibrated: {told}."))
+    return CalibrateResult(boxes=tuple(boxes), missing=tuple(missing))
+
+
+async def _one_box(
+    ctx: Context, server: Prepared, status: RouterStatus, worker: WorkerSeen, seed: int
+) -> Calibration | Unfitted:
+    ready = worker.ready
+    if not worker.usable or ready is None:
+        return Unfitted(box=worker.box, why=worker.why or "it has not told who it is")
+    ctx.emit(StageStarted(stage=STAGE, sentence=f"Timing the engine's steps on {worker.box}."))
+    found: list[Timed] = [await _run(ctx, server, worker.box, first_look(seed))]
+    rate = _tokens_per_s(_steps(found, worker.box))
+    if rate is None:
+        return Unfitted(box=worker.box, why="its steps were not told")
+    kv_tokens = ready.blocks_total * ready.block_tokens
+    longest = longest_prompt(rate, max_context=ready.max_context, kv_tokens=kv_tokens)
+    for phase in later_phases(seed, longest=longest):
+        found.append(await _run(ctx, server, worker.box, phase))
+    probed = probe_store.load_box(ctx.paths, worker.box)
+    fit = fit_calibration(
+        _steps(found, worker.box),
+        records=[record for timed in found for record in timed.records],
+        of=CalibrationOf(
+            box=worker.box,
+            host_key=probed.host_key if probed else None,
+            model=status.model_name,
+            fingerprint=ready.fingerprint,
+            kv_bytes_per_token=ready.kv_bytes_per_token,
+            kv_tokens=kv_tokens,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+        ),
+    )
+    return fit or Unfitted(box=worker.box, why="too few steps were told")
+
+
+async def _run(ctx: Context, server: Prepared, box: str, phase: Phase) -> Timed:
+    """Offer one phase to one box; what the router told meanwhile."""
+    target = server.target
+    ctx.emit(Progress(stage=STAGE, step=phase.name, box=box, sentence=phase.name))
+    setting = ModeSetting(
+        mode="colocated", prefill=phase.prefill, chunk_tokens=phase.chunk_tokens, decode_box=box
+    )
+    await set_mode(ctx, target.url, target.api_key, setting)
+    run_id = f"hscal{secrets.token_hex(4)}"
+    async with watching(ctx, server.endpoint.url, target.api_key) as events:
+        load = await run_load(
+            server.session,
+            server.endpoint,
+            phase.plan,
+            run_id=run_id,
+            salt=secrets.randbelow(2**62) + 1,
+        )
+        return await _told(events, [log.request_id for log in load.logs], run_id)
+
+
+async def _told(events: EventBox, ids: Sequence[str], run_id: str) -> Timed:
+    await events.wait_for(set(ids))
+    timed = gather(events.events, run_id)
+    prefix = f"{run_id}-"
+    # Somebody else's request in a step would not hurt the fit, but the pauses between steps.
+    own = tuple(
+        step
+        for step in timed.steps
+        if all(name.startswith(prefix) for name in step.decode)
+        and all(piece.request_id.startswith(prefix) for piece in step.prefill)
+    )
+    return replace(timed, steps=own)
+
+
+def _steps(found: Sequence[Timed], box: str) -> list[StepEvent]:
+    return [step for timed in found for step in timed.steps if step.box == box]
+
+
+def _tokens_per_s(steps: Sequence[StepEvent]) -> float | None:
+    """How fast the longest of the first prompts was read."""
+    reads = [(sum(p.tokens for p in s.prefill), s.end_s - s.start_s) for s in steps if s.prefill]
+    tokens, took_s = max(reads, default=(0, 0.0))
+    return tokens / took_s if took_s > 0 else None
+
+
+def _keep(ctx: Context, fit: Calibration) -> Calibration:
+    calibration_store.save(ctx.paths, fit)
+    return fit
