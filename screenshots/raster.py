@@ -25,7 +25,7 @@ def to_png(svg: Path, scale: float = 1.0) -> Path:
 
 def _each_word_placed(text: str) -> str:
     """Every run of characters at its own column: cairo knows no `textLength`."""
-    return _TEXT.sub(_placed, text)
+    return _TEXT.sub(_placed, text).replace("Fira Code", "DejaVu Sans Mono")
 
 
 def _placed(found: re.Match[str]) -> str:

@@ -39,7 +39,7 @@ def seconds_since(stamp: str | None, now: datetime) -> float | None:
 def _columns(width: int) -> tuple[int, int, int, int, int]:
     """Widths of name, address, found by, trust, probe."""
     if width < 90:
-        return 14, 15, 0, 9, 12
+        return 13, 14, 0, 10, 12
     spare = min(max(width - 100, 0) // 3, 10)
     return 16 + spare, 17 + spare, 16 + spare, 12, 13
 

@@ -116,7 +116,7 @@ def panel_lines(found: Panel, width: int, height: int) -> Lines:
         rows.append(
             line(*(Span(f"{name} {numbers.seconds(value)}  ", "dim") for name, value in classes))
         )
-    if height >= 5:
+    if height >= 4:
         known = [value for value in found.history if value is not None]
         top = max([*known, target or 0.0], default=1.0)
         rows.append(sparkline(found.history, min(width, 30), "decode", top))
@@ -144,7 +144,7 @@ def goodput_lines(state: RunState, now_s: float, width: int, height: int) -> Lin
         left = sum(done.outcome == "cancelled" for done in seen)
         text = f"{len(seen)} ended, {lost} failed or rejected, {left} cancelled"
         rows.append(line(Span(text, "bad" if lost else "dim")))
-    if height >= 5:
+    if height >= 4:
         rows.append((*bar(attained, min(width, 30), "good"),))
     return tuple(crop(row, width) for row in rows)
 

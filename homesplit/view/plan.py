@@ -44,16 +44,16 @@ def question_rows(choices: Choices, width: int) -> tuple[tuple[str, Line], ...]:
             f"{numbers.count(choices.output_tokens)} tokens" if own else asked,
             own,
         ),
-        ("users", "users at once", numbers.count(choices.users) if own else asked, own),
-        ("ttft", "first token in", numbers.seconds(ttft) if ttft else "no target", True),
-        ("tpot", "each token in", numbers.seconds(tpot) if tpot else "no target", True),
+        ("users", "users", numbers.count(choices.users) if own else asked, own),
+        ("ttft", "1st token", numbers.seconds(ttft) if ttft else "no target", True),
+        ("tpot", "each token", numbers.seconds(tpot) if tpot else "no target", True),
     ]
     return tuple(
         (
             key,
             crop(
                 (
-                    *fit(line(Span(label, "dim")), 15),
+                    *fit(line(Span(label, "dim")), 15 if width >= 30 else 11),
                     Span("◂ " if turnable else "  ", "faint"),
                     Span(clean(text), "strong" if turnable else "dim"),
                     Span(" ▸" if turnable else "", "faint"),

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from homesplit.tui.widgets.lines import to_content
-from homesplit.view.spans import Line
+from homesplit.view.spans import Line, crop
 
 Row = tuple[str, Line]
 
@@ -131,9 +131,11 @@ class Rows(Widget, can_focus=True):
         """The rows that fit, scrolled so that the cursor is among them."""
         room = max(self.size.height - bool(self._header), 1)
         self._top = max(min(self._top, self._cursor), self._cursor - room + 1, 0)
-        shown: list[Content] = [to_content(self._header)] if self._header else []
+        shown: list[Content] = (
+            [to_content(crop(self._header, self.size.width))] if self._header else []
+        )
         for place, (_, parts) in enumerate(self._rows[self._top : self._top + room]):
-            content = to_content(parts)
+            content = to_content(crop(parts, self.size.width))
             if self._top + place == self._cursor:
                 padded = content.pad_right(max(self.size.width - content.cell_length, 0))
                 content = padded.stylize("on $foreground 14%" if self.has_focus else "on $panel")
