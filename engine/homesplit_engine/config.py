@@ -43,6 +43,8 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     kv_port: int = 0
     device: str = "cpu"
     dtype: str = "float32"
+    weights: str = "same"
+    """`same` as `dtype`, or `int8`: linear layers quantised (CPU, float32)."""
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
     """Cores to pin to; None leaves it to the system."""

@@ -45,10 +45,11 @@ _SAMPLE_BYTES = 2**16
 _SAMPLES = 32
 
 
-def fingerprint_fields(model_dir: Path, *, dtype: str) -> dict[str, str]:
+def fingerprint_fields(model_dir: Path, *, dtype: str, weights: str = "same") -> dict[str, str]:
     """Everything that goes into the fingerprint: name to value, or to a short hash.
 
-    `dtype` is the dtype of weights and KV as loaded. Raises OSError and ValueError when the
+    `dtype` is the dtype of weights and KV as loaded, `weights` what the linear layers were made
+    into. Raises OSError and ValueError when the
     folder has no readable config.json.
     """
     config = cast("dict[str, Any]", json.loads((model_dir / "config.json").read_bytes()))
@@ -60,6 +61,7 @@ def fingerprint_fields(model_dir: Path, *, dtype: str) -> dict[str, str]:
     fields["weights"] = _weights(model_dir)
     fields["tokenizer"] = _tokenizer(model_dir)
     fields["kv_dtype"] = dtype
+    fields["weights_as"] = weights
     fields["kv_layout"] = "token-major"
     fields["wire_version"] = str(WIRE_VERSION)
     return fields

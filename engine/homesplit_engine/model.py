@@ -15,9 +15,11 @@ import torch
 from homesplit_engine.attention import Plug, UnsupportedAttention
 from homesplit_engine.cache import KvShape
 from homesplit_engine.fingerprint import fingerprint, fingerprint_fields
-from homesplit_engine.kernels import can_pack, pack_linears
+from homesplit_engine.kernels import can_pack, pack_linears, quantise_linears, why_no_int8
+from homesplit_engine.lean import make_lean
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+WEIGHTS = ("same", "int8")
 _LAYER_KINDS = {"full_attention", "sliding_attention", "attention"}
 _MLA_KEYS = ("kv_lora_rank", "q_lora_rank")
 _RECURRENT_KEYS = ("ssm_cfg", "mamba_d_state", "state_size", "ssm_state_size", "lru_width")
@@ -50,12 +52,20 @@ class LoadedModel:
         return fingerprint(self.fields)
 
 
-def load_model(model_dir: Path, *, device: str, dtype: str) -> LoadedModel:
-    """Load weights and check that this engine can serve them; raises ModelError."""
+def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same") -> LoadedModel:
+    """Load weights and check that this engine can serve them; raises ModelError.
+
+    `weights` is `same` (as `dtype`) or `int8` (the linear layers quantised, on a CPU).
+    """
     from transformers import AutoConfig
 
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known; one of: {', '.join(DTYPES)}")
+    if weights not in WEIGHTS:
+        raise ModelError(f"weights {weights!r} are not known; one of: {', '.join(WEIGHTS)}")
+    no_int8 = why_no_int8(torch.device(device), DTYPES[dtype]) if weights == "int8" else None
+    if no_int8 is not None:
+        raise ModelError(f"{no_int8}; leave the weights as they are, or choose another dtype")
     if not (model_dir / "config.json").is_file():
         raise ModelError(f"{model_dir}: no config.json; give a model folder in Hugging Face layout")
     try:
@@ -68,9 +78,13 @@ def load_model(model_dir: Path, *, device: str, dtype: str) -> LoadedModel:
         raise ModelError(f"{model_dir.name}: {refusal}; this engine can't serve it")
     model = _load(model_dir, device, DTYPES[dtype])
     plug = Plug()
-    fields = fingerprint_fields(model_dir, dtype=dtype)
+    fields = fingerprint_fields(model_dir, dtype=dtype, weights=weights)
     eos_token_ids = _eos_token_ids(model)
-    shape = _look_at(model, model_dir.name, plug, text_config, device, DTYPES[dtype])
+    pack = weights == "same" and can_pack(torch.device(device), DTYPES[dtype])
+    shape = _look_at(model, model_dir.name, plug, text_config, device, DTYPES[dtype], pack)
+    if weights == "int8":
+        # Only now: what was compared above are the weights as they came.
+        quantise_linears(model)
     return LoadedModel(
         model=model,
         plug=plug,
@@ -143,7 +157,13 @@ def _load(model_dir: Path, device: str, dtype: torch.dtype) -> Any:
 
 
 def _look_at(
-    model: Any, name: str, plug: Plug, config: Any, device: str, dtype: torch.dtype
+    model: Any,
+    name: str,
+    plug: Plug,
+    config: Any,
+    device: str,
+    dtype: torch.dtype,
+    pack: bool,
 ) -> KvShape:
     """Run a few tokens with the model's own attention and with ours; compare, note the shapes."""
     generator = torch.Generator().manual_seed(0)
@@ -153,7 +173,8 @@ def _look_at(
     with torch.inference_mode():
         own = model(tokens, position_ids=positions, use_cache=False).logits[0, -1:]
         model.set_attn_implementation(plug.name)
-        if can_pack(torch.device(device), dtype):
+        make_lean(model, plug)
+        if pack:
             pack_linears(model)
         try:
             ours = model(

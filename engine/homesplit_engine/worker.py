@@ -659,7 +659,9 @@ def _started(config: WorkerConfig, keys: Keys) -> Worker:
 
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    loaded = load_model(Path(config.model_dir), device=config.device, dtype=config.dtype)
+    loaded = load_model(
+        Path(config.model_dir), device=config.device, dtype=config.dtype, weights=config.weights
+    )
     worker = Worker(config, keys, loaded, _blocks_total(config, loaded))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopper(worker))

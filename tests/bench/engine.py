@@ -1,9 +1,11 @@
-"""Prefill and decode rates of the engine in this process, on one pinned core.
+"""The engine's prefill and decode rates beside the machine's limits and other engines.
 
-    python -m tests.bench.engine [--model DIR] [--core N] [--json]
+    python -m tests.bench.engine [--weights same,int8] [--rounds N] [--core N] [--json]
+        [--vllm PYTHON] [--llama-cpp PYTHON --gguf FILE]
 
-Each figure is the median of several steps. Timings on a shared machine wander: compare only
-what was measured in one run.
+One pinned core, one thread each. In every round everybody has a turn, one behind the other; a
+ratio is taken within a round, and the median of the rounds' ratios is told. Figures from two
+runs are not to be compared.
 """
 
 from __future__ import annotations
@@ -11,121 +13,139 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import statistics
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from homesplit_engine.model import LoadedModel
+from typing import Any
 
 PROMPTS = (128, 512, 2048)
 BATCHES = (1, 4, 8)
-BLOCK_TOKENS = 16
-CONTEXT = 64
-"""Prompt length of the decoding requests, tokens."""
-WARM_STEPS = 3
-DECODE_STEPS = 25
-
-
-class Engine:
-    """Scheduler and runner on one pool, without prefix cache: every prompt is read."""
-
-    def __init__(self, loaded: LoadedModel, tokens: int) -> None:
-        from homesplit_engine.cache import KvPool
-        from homesplit_engine.pages import BlockPool, blocks_for
-        from homesplit_engine.runner import Runner
-        from homesplit_engine.scheduler import Limits, Scheduler
-
-        blocks = blocks_for(tokens, BLOCK_TOKENS)
-        pool = BlockPool(blocks, BLOCK_TOKENS, prefix_cache=False)
-        kv = KvPool(
-            loaded.kv_shape, blocks_total=blocks, block_tokens=BLOCK_TOKENS, device=loaded.device
-        )
-        self._vocab_size = loaded.vocab_size
-        self.scheduler = Scheduler(pool, Limits(max_context=loaded.max_context))
-        self._runner = Runner(loaded, kv)
-
-    def add(self, number: int, prompt_tokens: int, max_tokens: int) -> None:
-        """Queues a prompt of random tokens, read whole."""
-        from homesplit_engine.request import Request
-
-        draw = random.Random(number)
-        request = Request(
-            request_id=str(number),
-            tokens=[draw.randrange(self._vocab_size) for _ in range(prompt_tokens)],
-            prompt_tokens=prompt_tokens,
-            max_tokens=max_tokens,
-            arrived_s=float(number),
-            deadline_s=1e12,
-            chunk_tokens=None,
-        )
-        refusal = self.scheduler.add(request, now_s=0.0)
-        if refusal is not None:
-            raise SystemExit(f"{prompt_tokens} tokens: {refusal.what}")
-
-    def step_s(self) -> float:
-        """Computes one step; its seconds."""
-        start_s = time.perf_counter()
-        plan = self.scheduler.schedule(0.0)
-        if plan is None:
-            raise RuntimeError("nothing to compute")
-        choices = self._runner.run(plan).choices
-        sampled = {name: choice.token_id for name, choice in choices.items()}
-        self.scheduler.finish_step(plan, sampled, now_s=0.0)
-        return time.perf_counter() - start_s
-
-
-def prefill_tokens_per_s(loaded: LoadedModel, tokens: int) -> float:
-    """Prompt tokens read a second, one prompt alone."""
-    times: list[float] = []
-    for number in range(1 if tokens > 1024 else 4):
-        engine = Engine(loaded, tokens + 1)
-        engine.add(number, tokens, 1)
-        times.append(engine.step_s())
-    return tokens / statistics.median(times)
-
-
-def decode_tokens_per_s(loaded: LoadedModel, batch: int) -> float:
-    """Tokens written a second by `batch` requests together."""
-    answer = batch + WARM_STEPS + DECODE_STEPS + 1
-    engine = Engine(loaded, batch * (CONTEXT + answer + BLOCK_TOKENS))
-    for number in range(batch):
-        engine.add(number, CONTEXT, answer)
-    while len(engine.scheduler.decoding_requests()) < batch:
-        engine.step_s()
-    times = [engine.step_s() for _ in range(WARM_STEPS + DECODE_STEPS)][WARM_STEPS:]
-    return batch / statistics.median(times)
+Figures = dict[str, list[float]]
+"""`prefill 512` or `decode 8` to tokens per second, one figure a round."""
 
 
 def main() -> int:
     """Measure and print; returns the exit code."""
+    args = _arguments()
+    # Before torch is imported: its threads, and the peers, inherit the core.
+    os.sched_setaffinity(0, {args.core})
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    results, loads = _measure(args)
+    if args.json:
+        print(json.dumps({"load_average": loads, "clock": args.clock, "rates": results}))
+    else:
+        print("\n".join(_table(args, results, loads)))
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path.home() / ".cache/homesplit/models/smollm2-135m"
     parser.add_argument("--model", type=Path, default=default, metavar="DIR")
+    parser.add_argument("--weights", default="same,int8", help="of this engine, comma-separated")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
+    parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")
+    parser.add_argument("--prompts", default=",".join(map(str, PROMPTS)))
+    parser.add_argument("--no-transformers", action="store_true")
+    parser.add_argument("--vllm", type=Path, metavar="PYTHON", help="with vllm installed")
+    parser.add_argument("--llama-cpp", type=Path, metavar="PYTHON", help="with llama_cpp installed")
+    parser.add_argument("--gguf", type=Path, help="the model for llama.cpp")
     parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
-    # Before torch is imported: its threads inherit the core.
-    os.sched_setaffinity(0, {chosen.core})
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
+    return parser.parse_args()
+
+
+def _subjects(args: argparse.Namespace, clock: Any) -> list[Any]:
     from homesplit_engine.model import load_model
 
-    torch.set_num_threads(1)
-    loaded = load_model(chosen.model, device="cpu", dtype="float32")
-    prefill = {str(n): prefill_tokens_per_s(loaded, n) for n in PROMPTS if n < loaded.max_context}
-    decode = {str(batch): decode_tokens_per_s(loaded, batch) for batch in BATCHES}
-    if chosen.json:
-        print(json.dumps({"prefill_tokens_per_s": prefill, "decode_tokens_per_s": decode}))
-        return 0
-    for tokens, rate in prefill.items():
-        print(f"prefill of {tokens:>4} tokens  {rate:7.1f} tokens/s")
-    for batch, rate in decode.items():
-        print(f"decode, batch of {batch:>2}    {rate:7.1f} tokens/s")
-    return 0
+    from tests.bench.subjects import Ours, Remote, Transformers
+
+    found: list[Any] = []
+    for weights in args.weights.split(","):
+        loaded = load_model(args.model, device="cpu", dtype="float32", weights=weights)
+        name = "homesplit " + ("fp32" if weights == "same" else weights)
+        found.append(Ours(name, loaded, clock))
+    if not args.no_transformers:
+        found.append(Transformers(args.model, clock))
+    if args.vllm:
+        found.append(Remote("vllm fp32", args.vllm, "vllm", args.model, args.clock))
+    if args.llama_cpp:
+        name = f"llama.cpp {args.gguf.stem.rsplit('.', 1)[-1]}"
+        found.append(Remote(name, args.llama_cpp, "llama.cpp", args.gguf, args.clock))
+    return found
+
+
+def _measure(args: argparse.Namespace) -> tuple[dict[str, Figures], list[float]]:
+    from tests.bench.subjects import CLOCKS, Limits, Remote
+
+    clock = CLOCKS[args.clock]
+    subjects = _subjects(args, clock)
+    limits = Limits(linear_parameters(args.model), 4, clock)
+    results: dict[str, Figures] = {}
+    loads: list[float] = []
+    prompts = [int(text) for text in args.prompts.split(",") if text]
+
+    def note(name: str, what: str, rate: float) -> None:
+        results.setdefault(name, {}).setdefault(what, []).append(rate)
+
+    for number in range(args.rounds):
+        loads.append(os.getloadavg()[0])
+        for batch in BATCHES:
+            note("limit fp32", f"decode {batch}", batch / limits.read_s())
+            for subject in subjects:
+                note(subject.name, f"decode {batch}", batch / subject.decode_s(batch))
+        for tokens in prompts:
+            note("limit fp32", f"prefill {tokens}", tokens / limits.gemm_s(tokens))
+            for subject in subjects:
+                note(subject.name, f"prefill {tokens}", tokens / subject.prefill_s(tokens))
+        print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
+    for subject in subjects:
+        if isinstance(subject, Remote):
+            subject.stop()
+    return results, loads
+
+
+def linear_parameters(folder: Path) -> int:
+    """Parameters of the linear layers, which a step reads whole."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    import torch
+    from torch import nn
+
+    with torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(str(folder)))
+    return sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Linear))
+
+
+def _table(args: argparse.Namespace, results: dict[str, Figures], loads: list[float]) -> list[str]:
+    columns = list(next(iter(results.values())))
+    lines = [
+        f"tokens/s by {args.clock} time, one core; median of {args.rounds} alternating rounds "
+        f"(load average {min(loads):.1f} to {max(loads):.1f})",
+        "",
+        "| | " + " | ".join(columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for name, figures in results.items():
+        cells = [f"{statistics.median(figures[column]):.0f}" for column in columns]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    ours = [name for name in results if name.startswith("homesplit")]
+    lines += ["", "Ratios, median of each round's own (lowest to highest):", ""]
+    lines += ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for mine in ours:
+        for other in results:
+            if other != mine:
+                cells = [_ratio(results[mine][c], results[other][c]) for c in columns]
+                lines.append(f"| {mine} / {other} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _ratio(mine: list[float], other: list[float]) -> str:
+    ratios = [a / b for a, b in zip(mine, other, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
 
 
 if __name__ == "__main__":
