@@ -21,7 +21,6 @@ from homesplit.core import events
 from homesplit.core.choices import Choices, toggled
 from homesplit.core.deployment import DeployedBox, Deployment
 from homesplit.core.machine import Address, FoundBox
-from homesplit.core.plan import Plan
 from homesplit.core.state import link_between
 from homesplit.errors import EngineError, HomesplitError, UsageError
 from homesplit.stage_runner import StageRunner
@@ -447,7 +446,7 @@ class Controller(StageRunner):
             self._stop_load()
 
         async def work(ctx: Context) -> None:
-            await run_compare(ctx, served, boxes, self.load_workload(choices), self.state.plan)
+            await run_compare(ctx, served, boxes, self.load_workload(choices))
 
         self.start("compare", work)
 
@@ -578,16 +577,14 @@ def following(setting: ModeSetting, boxes: tuple[str, ...]) -> ModeSetting:
     return replace(chosen, chunk_tokens=setting.chunk_tokens)
 
 
-async def run_compare(
-    ctx: Context, served: Served, boxes: tuple[str, ...], workload: Any, plan: Plan | None
-) -> None:
+async def run_compare(ctx: Context, served: Served, boxes: tuple[str, ...], workload: Any) -> None:
     """Call the compare stage with every mode that these boxes can run."""
     bench, compare = _stage("bench"), _stage("compare")
     target = bench.Target(url=served.url, api_key=served.api_key)
     modes = ("colocated:whole", "colocated:chunked")
     if len(boxes) > 1:
         modes = (*modes, "replica", "split")
-    await compare.compare(ctx, target, modes, workload, repeats=1, plan=plan)
+    await compare.compare(ctx, target, modes, workload, repeats=1)
 
 
 def entry_words(entry: Any, raw: dict[str, tuple[Any, ...]]) -> str:

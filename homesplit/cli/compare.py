@@ -15,7 +15,7 @@ from homesplit.cli.load_arguments import (
 )
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.core.bench_result import seconds_text
-from homesplit.core.compare_result import CompareResult, compare_document
+from homesplit.core.compare_result import CompareResult, ModeRuns, compare_document
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, deployed
 from homesplit.stages.compare import SECONDS, compare
@@ -74,6 +74,18 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
         return await on(target)
 
 
+def _predicted(mode: ModeRuns) -> str:
+    found = mode.predicted
+    if found is None:
+        return f"nothing: {mode.predicted_why}"
+    low, high = seconds_text(found.ttft_s.low), seconds_text(found.ttft_s.high)
+    return (
+        f"TTFT p50 {seconds_text(found.ttft_s.p50)} ({low} to {high})  TPOT p50 "
+        f"{seconds_text(found.tpot_s.p50)}  stalled p90 {seconds_text(found.stall_s.p90)}  "
+        f"attained {found.attainment or 0:.0%}  goodput {found.goodput_requests_per_s or 0:.3g}/s"
+    )
+
+
 def _print(result: CompareResult) -> None:
     for mode in result.modes:
         figures = mode.pooled.figures
@@ -84,6 +96,7 @@ def _print(result: CompareResult) -> None:
             f"{seconds_text(figures.tpot_s.p50)}  stalled p90 {seconds_text(figures.stall_s.p90)}  "
             f"attained {share}  goodput {figures.goodput_requests_per_s or 0:.3g}/s"
         )
+        print(f"{'  predicted':<20} {_predicted(mode)}")
     texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
     print(f"text over {result.compared_prompts} prompts: {texts}")
     print(result.verdict.sentence)

@@ -13,7 +13,7 @@ from homesplit.core.bench_result import BenchResult, figures_document, seconds_t
 from homesplit.core.bootstrap import interval, mean
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import timeline
-from homesplit.core.plan import Plan
+from homesplit.core.predict_run import Predicted
 from homesplit.core.served import ServerSide
 from homesplit.core.summary import RunSummary, inside
 
@@ -29,7 +29,9 @@ class ModeRuns(Struct, frozen=True, kw_only=True):
     setting: ModeSetting
     runs: tuple[BenchResult, ...]
     pooled: RunSummary
-    predicted: dict[str, float | None] | None = None
+    predicted: Predicted | None = None
+    predicted_why: str | None = None
+    """Why there is no prediction, None when there is one."""
 
     @property
     def name(self) -> str:
@@ -143,20 +145,6 @@ def _latency_words(one: ModeRuns, other: ModeRuns) -> str:
     )
 
 
-def predicted_for(plan: Plan | None, setting: ModeSetting) -> dict[str, float | None] | None:
-    """The plan's figures for this mode and prefill; None when it has none."""
-    for mode in plan.modes if plan else ():
-        if mode.mode == setting.mode and mode.prefill == setting.prefill:
-            return {
-                "ttft_s_p50": mode.ttft_s.p50,
-                "tpot_s_p50": mode.tpot_s.p50,
-                "stall_s_p90": mode.stall_s.p90,
-                "attainment": mode.attainment,
-                "goodput_requests_per_s": mode.goodput_requests_per_s,
-            }
-    return None
-
-
 def compare_document(result: CompareResult) -> dict[str, Any]:
     """What `compare --json` prints."""
     label = {"label": LOOPBACK_LABEL} if result.loopback else {}
@@ -184,7 +172,8 @@ def _mode_document(mode: ModeRuns) -> dict[str, Any]:
         "prefill": mode.setting.prefill,
         "setting": msgspec.to_builtins(mode.setting),
         **figures_document(mode.pooled),
-        "predicted": mode.predicted,
+        "predicted": msgspec.to_builtins(mode.predicted),
+        "predicted_why": mode.predicted_why,
         "goodput_per_box_requests_per_s": _goodput(mode) / max(1, boxes),
         "served_as_asked": _served_as_asked(sides),
         "handoffs": sum(side.handoffs for side in sides),

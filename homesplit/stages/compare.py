@@ -7,6 +7,7 @@ is compared over prompts of its own, the very same in every mode, asked beside t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from homesplit_engine.records import MODES, ModeSetting
@@ -17,14 +18,13 @@ from homesplit.core.compare_result import (
     CompareResult,
     ModeRuns,
     compare_document,
-    predicted_for,
     verdict,
 )
 from homesplit.core.entry import About
 from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
-from homesplit.core.plan import Plan
+from homesplit.core.predict_run import screen_figures
 from homesplit.core.prng import Prng
 from homesplit.core.summary import RunSummary, summarise, warm_up_s
 from homesplit.core.workload import Arrivals, LengthClass, Workload
@@ -33,6 +33,7 @@ from homesplit.io.load import run_load
 from homesplit.stages.bench import Prepared, Target, make_load, prepared, run_once
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import record
+from homesplit.stages.predicted import Outlooks, predict_modes
 from homesplit.stages.serve import set_mode
 
 STAGE = "compare"
@@ -52,7 +53,6 @@ async def compare(
     seconds: float = SECONDS,
     repeats: int = 2,
     seed: int = 1,
-    plan: Plan | None = None,
 ) -> CompareResult:
     """Measure every mode (`colocated:whole`, `split`, …) and say which does better, if any.
 
@@ -62,12 +62,22 @@ async def compare(
     async with prepared(target) as server:
         before = _own_setting(server)
         settings = [parse_mode(text, before, _boxes(server)) for text in modes]
+        outlooks = await _outlooks(ctx, server, settings, workload, load)
         try:
-            runs = await _all_runs(ctx, server, settings, workload, load, repeats)
+            runs = await _all_runs(ctx, server, settings, workload, load, repeats, outlooks)
             same, checked = await _texts_agree(ctx, server, settings, seed)
         finally:
             await set_mode(ctx, target.url, target.api_key, before)
-    pooled = [_pooled(s, r, load, plan) for s, r in zip(settings, runs, strict=True)]
+    pooled = [
+        ModeRuns(
+            setting=setting,
+            runs=tuple(runs[index]),
+            pooled=_summary(runs[index], load),
+            predicted=outlooks.each[index],
+            predicted_why=outlooks.why[index],
+        )
+        for index, setting in enumerate(settings)
+    ]
     loopback = runs[0][0].loopback
     result = CompareResult(
         modes=tuple(pooled),
@@ -117,6 +127,20 @@ def _boxes(server: Prepared) -> list[str]:
     return [worker.box for worker in server.status.workers] if server.status else []
 
 
+async def _outlooks(
+    ctx: Context,
+    server: Prepared,
+    settings: Sequence[ModeSetting],
+    workload: Workload,
+    load: LoadPlan,
+) -> Outlooks:
+    """What the simulator expects of the very same requests, before the first is sent."""
+    if server.status is None:
+        return Outlooks(each=(None,) * len(settings), why=("the server told no boxes",))
+    ctx.emit(StageStarted(stage=STAGE, sentence="Predicting what will be measured."))
+    return await asyncio.to_thread(predict_modes, ctx, server.status, settings, workload, load)
+
+
 async def _all_runs(
     ctx: Context,
     server: Prepared,
@@ -124,6 +148,7 @@ async def _all_runs(
     workload: Workload,
     load: LoadPlan,
     repeats: int,
+    outlooks: Outlooks,
 ) -> list[list[BenchResult]]:
     """Every mode once a round; odd rounds go backwards, so that drift favours nobody."""
     runs: list[list[BenchResult]] = [[] for _ in settings]
@@ -144,21 +169,11 @@ async def _all_runs(
                     mode=setting.mode,
                     prefill=setting.prefill,
                     figures=figures,
+                    predicted=screen_figures(outlooks.each[index]),
                     repeats=len(runs[index]),
                 )
             )
     return runs
-
-
-def _pooled(
-    setting: ModeSetting, runs: Sequence[BenchResult], load: LoadPlan, plan: Plan | None
-) -> ModeRuns:
-    return ModeRuns(
-        setting=setting,
-        runs=tuple(runs),
-        pooled=_summary(runs, load),
-        predicted=predicted_for(plan, setting),
-    )
 
 
 def _summary(runs: Sequence[BenchResult], load: LoadPlan) -> RunSummary:

@@ -11,13 +11,12 @@ EMPTY_NOTEBOOK = (
     "The notebook is empty. Every probe, plan, load and comparison writes an entry here by "
     "itself: what was asked, what came out, on which boxes. n adds a note of your own."
 )
-KIND_MARKS = {
+KIND_MARKS: dict[str, str] = {
     "probe": "⌁",
     "plan": "◇",
-    "deploy": "▲",
-    "bench": "∿",
-    "compare": "≡",
-    "demo": "●",
+    "deployment": "▲",
+    "run": "∿",
+    "comparison": "≡",
     "note": "✎",
 }
 

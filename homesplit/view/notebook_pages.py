@@ -60,7 +60,21 @@ def table(page: Page) -> list[list[str]]:
     if not rows:
         return []
     head = ["", *COUNTS, *(f"{name} [{unit}]" if unit else name for _, _, name, unit in FIGURES)]
-    return [head, *(_table_row(name, figures) for name, figures in rows)]
+    return [head, *(row for name, figures in rows for row in _table_rows(name, figures))]
+
+
+def _table_rows(name: str, figures: dict[str, Any]) -> list[list[str]]:
+    """What was measured, and under it what had been predicted where something was."""
+    predicted = figures.get("predicted")
+    if not isinstance(predicted, dict):
+        return [_table_row(name, figures)]
+    return [_table_row(name, figures), _predicted_row(name, predicted)]
+
+
+def _predicted_row(name: str, predicted: dict[str, Any]) -> list[str]:
+    values = [figure(predicted, key, part) for key, part, _, _ in FIGURES]
+    texts = ["" if value is None else f"{value:.4g}" for value in values]
+    return [f"{name}, predicted", *("" for _ in COUNTS), *texts]
 
 
 def _table_row(name: str, figures: dict[str, Any]) -> list[str]:
