@@ -141,6 +141,8 @@ async def measure_link(
             return answer
         last = _json_of(await listening.line(timeout_s=2))
         answer["peer_interface"] = (last or {}).get("interface")
+        with contextlib.suppress(UnreachableError):
+            await listening.finish(timeout_s=_LEAST_S)
         return answer
 
 
@@ -153,7 +155,9 @@ async def _probe(box: Box, python: str, arguments: str, say: Say) -> AsyncGenera
     """The probes at work on a box; their file is gone when they end, however they end."""
     packed = bundle()
     script = (
-        "d=$(mktemp -d) || exit 1; trap 'rm -rf \"$d\"' EXIT; trap 'exit 1' HUP INT TERM; "
+        # A signal that comes while the folder is being removed would end `rm`, too.
+        "clean() { trap '' HUP INT TERM; rm -rf \"$d\"; }; "
+        "d=$(mktemp -d) || exit 1; trap clean EXIT; trap 'clean; exit 1' HUP INT TERM; "
         f'dd bs=1 count={len(packed)} of="$d/probes.pyz" 2>/dev/null; '
         f'{shlex.quote(python)} -I -W ignore "$d/probes.pyz" {arguments}'
     )
