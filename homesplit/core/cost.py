@@ -119,6 +119,8 @@ def cost_model(
     kv_dtype: str = "fp16",
 ) -> CostModel:
     """The cost model of a box; raises ProfileError naming the figure that is missing."""
+    if calibration is not None:
+        return _calibrated(box, shape, calibration, kv_dtype)
     bytes_per_s = box.memory_bytes_per_s.value
     if bytes_per_s is None:
         raise ProfileError(
@@ -128,7 +130,7 @@ def cost_model(
     share = _efficiency(box, shape, flops_per_s=flops_per_s, bytes_per_s=bytes_per_s)
     flop_s = 1.0 / (flops_per_s * share.arithmetic)
     byte_s = 1.0 / (bytes_per_s * share.bandwidth)
-    model = CostModel(
+    return CostModel(
         box=box.name,
         source=box.source,
         shape=shape,
@@ -144,13 +146,24 @@ def cost_model(
         decode_low=share.decode_low,
         decode_high=share.decode_high,
     )
-    if calibration is None:
-        return model
-    spread = max(calibration.error_p90, 0.02)
-    return structs.replace(
-        model,
-        source=f"calibrated on {calibration.steps} steps of the engine"
-        + (f", {calibration.at[:10]}" if calibration.at else ""),
+
+
+def _calibrated(
+    box: BoxProfile, shape: ModelShape, calibration: Calibration, kv_dtype: str
+) -> CostModel:
+    """A box whose engine was timed: no figure of the hardware is needed any more."""
+    spread = min(max(calibration.error_p90, 0.02), 0.9)
+    dated = f", {calibration.at[:10]}" if calibration.at else ""
+    return CostModel(
+        box=box.name,
+        source=f"calibrated on {calibration.steps} steps of the engine{dated}",
+        shape=shape,
+        kv_dtype=kv_dtype,
+        step_s=0.0,
+        weight_byte_s=0.0,
+        flop_s=0.0,
+        attention_flop_s=0.0,
+        kv_byte_s=0.0,
         fit=calibration,
         prefill_low=1.0 - spread,
         prefill_high=1.0 + spread,
@@ -182,6 +195,7 @@ def _efficiency(
         bytes_per_s=bytes_per_s,
         weight_bits=8.0 * shape.weights_bytes / shape.parameters,
         device=box.device,
+        unified=box.unified,
     )
 
 

@@ -37,6 +37,10 @@ INTENSITY_REACHED = 85.0
 figures above this are not fed: cards with 70 to 100 FLOP per byte reach 0.8 to 0.95 of their
 figure, those with 200 about 0.4, those with 400 about 0.25."""
 
+FED_BY_CACHE = 130.0
+"""The same on NVIDIA machines whose memory is unified and slow beside their tensor cores (GB10,
+Jetson): 29 public measurements of prompts on GB10 have a median of 132."""
+
 ARITHMETIC_CEILING = 0.68
 """Of the stated rate where memory is no limit (Apple GPUs: median 0.6, RTX 30: up to 0.95)."""
 
@@ -45,15 +49,16 @@ _BANDWIDTH_BY_BITS = ((12.0, 0.80), (7.0, 0.86), (0.0, 0.68))
 
 
 def from_maker_figures(
-    *, flops_per_s: float, bytes_per_s: float, weight_bits: float, device: str
+    *, flops_per_s: float, bytes_per_s: float, weight_bits: float, device: str, unified: bool
 ) -> Efficiency:
     """For a box known by what its maker states."""
+    intensity = FED_BY_CACHE if unified and device == "cuda" else INTENSITY_REACHED
     share = next(share for bits, share in _BANDWIDTH_BY_BITS if weight_bits >= bits)
     ridge = flops_per_s / bytes_per_s
     cpu = device == "cpu"
     return Efficiency(
         bandwidth=share,
-        arithmetic=min(ARITHMETIC_CEILING, INTENSITY_REACHED / ridge),
+        arithmetic=min(ARITHMETIC_CEILING, intensity / ridge),
         attention=0.35,
         layer_s=10e-6 if cpu else 40e-6,
         overlap=not cpu,

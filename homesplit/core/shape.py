@@ -233,6 +233,7 @@ _PROFILE_KEYS = {
     "shared_layers",
     "recurrent_layers",
     "state_elements",
+    "plain_layers",
     "tied",
     "source",
     "date",
@@ -245,8 +246,9 @@ def shape_from_profile(profile: Mapping[str, Any], *, where: str) -> ModelShape:
     """A shape from a profile's table; raises ProfileError naming the key that is wrong or missing.
 
     `layers` counts all; of them `sliding_layers` keep `sliding_window` tokens,
-    `recurrent_layers` keep `state_elements` each, `shared_layers` keep nothing. An MLA model
-    gives `latent_elements` in place of `kv_heads` and `head_dim`.
+    `recurrent_layers` keep `state_elements` each, `shared_layers` attend but keep nothing and
+    `plain_layers` do neither. An MLA model gives `latent_elements` in place of `kv_heads` and
+    `head_dim`.
     """
     unknown = sorted(set(profile) - _PROFILE_KEYS)
     if unknown:
@@ -315,10 +317,12 @@ def _profile_groups(need: _Needed, layers: int) -> tuple[LayerGroup, ...]:
     sliding = need.count("sliding_layers", 0)
     shared = need.count("shared_layers", 0)
     recurrent = need.count("recurrent_layers", 0)
-    full = layers - sliding - shared - recurrent
+    plain = need.count("plain_layers", 0)
+    full = layers - sliding - shared - recurrent - plain
     if layers < 1 or full < 0:
         raise ProfileError(
-            "sliding, shared and recurrent layers are more than 'layers'.", where=need.where
+            "sliding, shared, recurrent and plain layers are more than 'layers'.",
+            where=need.where,
         )
     latent = need.count("latent_elements", 0)
     kv_heads = 0 if latent else need.count("kv_heads")
@@ -343,6 +347,7 @@ def _profile_groups(need: _Needed, layers: int) -> tuple[LayerGroup, ...]:
         ),
         LayerGroup(kind="shared", layers=shared, attention_width=width),
         LayerGroup(kind="recurrent", layers=recurrent, state_elements=state),
+        LayerGroup(kind="none", layers=plain),
     )
     return tuple(group for group in made if group.layers)
 

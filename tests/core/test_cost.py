@@ -40,6 +40,8 @@ PROFILE_OF = {
     "LLaMA 2 70B": "llama-2-70b",
     "Llama-3.3-70B-Instruct": "llama-3.3-70b",
     "Qwen3-4B": "qwen3-4b",
+    "Gemma-4-26B-A4B": "gemma-4-26b-a4b",
+    "Nemotron-3-Super-120B-A12B": "nemotron-3-super-120b-a12b",
 }
 
 
@@ -69,10 +71,11 @@ def measured() -> dict[str, list[tuple[float, Interval]]]:
         if not (name and row["weights_gb"] and row["memory_bandwidth_gbs"] and row["fp16_tflops"]):
             continue
         shape = structs.replace(model(name), weights_bytes=int(row["weights_gb"] * 1e9))
-        cost = cost_model(
+        machine = structs.replace(
             box(bandwidth=row["memory_bandwidth_gbs"] * 1e9, flops=row["fp16_tflops"] * 1e12),
-            shape,
+            unified="GB10" in row["hardware"],
         )
+        cost = cost_model(machine, shape)
         tokens, batch = row["prompt_len"] or 512, row["batch"] or 1
         if row["pp_tps"]:
             found["prefill"].append((tokens / row["pp_tps"], cost.prefill_s(tokens)))
