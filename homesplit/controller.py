@@ -29,6 +29,8 @@ from homesplit.view import plan as plan_view
 from homesplit.view import road
 
 LOOPBACK = "both workers are this machine, over loopback: there is no network to measure"
+DEMO_RATE_REQUESTS_PER_S = 0.6
+"""What two cores can still answer, so that the strips show single requests."""
 TURN_REST_S = 0.35
 """The advice is worked out anew once the knobs have rested this long."""
 
@@ -104,7 +106,14 @@ class Controller(StageRunner):
             self.emit(events.BoxFound(box=demo_box(name)))
         status = await _stage("serve").read_status(engine.url, None)
         targets = self.load_workload(self.state.choices, own_targets=True).targets
-        self.choose(replace(self.state.choices, boxes=tuple(engine.boxes), targets=targets))
+        self.choose(
+            replace(
+                self.state.choices,
+                boxes=tuple(engine.boxes),
+                targets=targets,
+                load_rate_requests_per_s=DEMO_RATE_REQUESTS_PER_S,
+            )
+        )
         self.emit(events.DeploymentSeen(deployment=demo_deployment(engine, status.setting)))
         self.emit(events.StageEnded(stage="demo", sentence="Two workers serve on this machine."))
 
