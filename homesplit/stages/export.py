@@ -12,6 +12,7 @@ import msgspec
 
 from homesplit.core.entry import Entry
 from homesplit.errors import NotebookError, UsageError
+from homesplit.io.box_store import load_boxes
 from homesplit.io.notebook import Notebook
 from homesplit.stages.context import Context
 from homesplit.view.notebook_pages import Page, csv_text, ipynb, jsonl, markdown
@@ -67,7 +68,7 @@ def export(
             "the notebook is empty.", do_next="Every probe, plan, run and comparison fills it."
         )
     pages = [_page(notebook, entry, everything) for entry in asked]
-    text = FORMATS[chosen](pages if names else _redacted(pages))
+    text = FORMATS[chosen](pages if names else _redacted(ctx, pages))
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -83,9 +84,11 @@ def _page(notebook: Notebook, entry: Entry, everything: Sequence[Entry]) -> Page
     return page
 
 
-def _redacted(pages: list[Page]) -> list[Page]:
+def _redacted(ctx: Context, pages: list[Page]) -> list[Page]:
     own = {socket.gethostname(), *_user()} - set(_OWN_NAMES_KEPT)
-    redaction = Redaction(box_names(pages), own)
+    known = load_boxes(ctx.paths)
+    own |= {box.user for box in known if box.user} - set(_OWN_NAMES_KEPT)
+    redaction = Redaction((*box_names(pages), *(box.name for box in known)), own)
     return [redaction.value(page) for page in pages]
 
 

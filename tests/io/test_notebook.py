@@ -17,6 +17,7 @@ import pytest
 from homesplit.core.entry import LOOPBACK_LABEL, About
 from homesplit.core.events import EntryWritten, Event
 from homesplit.errors import NotebookError, UsageError
+from homesplit.io.box_store import KnownBox, remember_box
 from homesplit.io.notebook import Notebook
 from homesplit.io.paths import Paths
 from homesplit.stages.context import Context
@@ -107,6 +108,16 @@ def test_names_addresses_and_host_keys_stay_home_unless_asked_for(
         assert not any(word in text for word in ("gandalf", "frodo", "192.168", "a" * 43))
         assert "Mode split on box A and box B." in text or "box B and box A" in text
     assert "gandalf" in export(ctx, tmp_path / "y.md", names=True).read_text()
+
+
+def test_boxes_met_before_stay_home_even_where_only_a_sentence_names_them(
+    ctx: Context, tmp_path: Path
+) -> None:
+    remember_box(ctx.paths, KnownBox(name="Gandalf.local", host_key="SHA256:x", user="radagast"))
+    record(ctx, "note", "GANDALF was hot; radagast@gandalf and fe80::1 too.")
+    for form in FORMATS:
+        text = export(ctx, tmp_path / f"x.{form}").read_text().lower()
+        assert not any(word in text for word in ("gandalf", "radagast", "fe80"))
 
 
 def test_the_ipynb_is_valid_and_its_code_runs_from_its_own_data(

@@ -1,0 +1,91 @@
+"""What leaves the notebook names no machine, user or address, in whatever form it was written."""
+
+from __future__ import annotations
+
+import pytest
+
+from homesplit.view.redact import Redaction, box_names, name_forms
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "gandalf",
+        "Gandalf",
+        "GANDALF",
+        "gandalf.local",
+        "Gandalf.Local",
+        "alice@gandalf.local",
+        "alice@gandalf.local:2222",
+        "gandalf.local:2222",
+    ],
+)
+def test_every_way_to_write_a_box_gives_its_letter_and_keeps_the_rest_home(written: str) -> None:
+    redaction = Redaction(["alice@gandalf.local:2222", "frodo"], ["alice"])
+    told = redaction.text(f"Mode split on {written} and Frodo.").replace("(name)@", "")
+    assert told.replace(":2222", "") == "Mode split on box A and box B."
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "192.168.7.20",
+        "fe80::1",
+        "fe80::1c2d:3e4f%eth0",
+        "2001:db8::5",
+        "fd00:1:2:3:4:5:6:7",
+        "::1",
+        "aa:bb:cc:dd:ee:ff",
+        "AA-BB-CC-DD-EE-FF",
+    ],
+)
+def test_addresses_of_all_kinds_go(address: str) -> None:
+    redaction = Redaction([])
+    for around in ("{}", "from {} on", "({})", "{}, and", "pi@{}"):
+        assert address not in redaction.text(around.format(address))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "2026-11-29T19:30:12.123+00:00",
+        "colocated:whole",
+        "19:30",
+        "3:1",
+        "torch 2.13.0",
+        "a1b2c3d4",
+        "TTFT 0.25 s",
+        "http://localhost:8000/v1",
+    ],
+)
+def test_times_versions_and_figures_stay(kept: str) -> None:
+    assert Redaction(["gandalf"], ["alice"]).text(kept) == kept
+
+
+def test_a_short_user_name_goes_before_a_host_and_in_a_path_and_stays_elsewhere() -> None:
+    redaction = Redaction(["pi@berry"])
+    assert redaction.text("pi@berry") == "(name)@box A" or redaction.text("pi@berry") == "box A"
+    assert redaction.text("/home/pi/model") == "/home/(name)/model"
+    assert redaction.text("pi is 3.14") == "pi is 3.14"
+
+
+def test_one_machine_under_two_names_has_one_letter() -> None:
+    redaction = Redaction(["gandalf", "alice@Gandalf.local", "frodo"])
+    assert redaction.text("gandalf, Gandalf.local, frodo") == "box A, box A, box B"
+
+
+def test_a_one_letter_box_does_not_eat_the_words_of_a_sentence() -> None:
+    assert Redaction(["B"]).text("B is a box, b is not.") == "box A is a box, b is not."
+
+
+def test_names_are_found_wherever_a_record_keeps_them() -> None:
+    link = {"a": "gandalf", "b": "frodo", "a_to_b": {}}
+    profile = {"name": "sam", "host_key": "SHA256:x"}
+    run = {"setting": {"prefill_box": "merry"}, "boxes": ["pippin"], "name": "no box"}
+    assert box_names([link, profile, run]) == ("gandalf", "frodo", "sam", "merry", "pippin")
+
+
+def test_the_forms_of_a_name_begin_with_its_host() -> None:
+    assert name_forms("alice@gandalf.local:22")[:2] == ("gandalf.local", "gandalf")
+    assert name_forms("[fe80::1]:22")[0] == "fe80::1"
+    assert name_forms("10.0.0.7")[0] == "10.0.0.7"
