@@ -194,7 +194,8 @@ def _stage_started(state: RunState, event: events.StageStarted) -> RunState:
     line = LogLine(stage=event.stage, box=None, text=event.sentence)
     stage = StageState(status="running", sentence=event.sentence)
     fresh = _with_stage(state, event.stage, stage, line)
-    if event.stage == "compare":
+    # A comparison tells several beginnings (a mode, the text check); only the first is anew.
+    if event.stage == "compare" and state.stage("compare").status != "running":
         return replace(fresh, compared=(), verdict=None)
     return fresh
 

@@ -34,5 +34,5 @@ def _row(entry: EntryWritten, width: int) -> Line:
     mark = KIND_MARKS.get(entry.kind, "·")
     when = entry.at[:16].replace("T", " ")
     head = line(Span(f"{when}  ", "dim"), Span(f"{mark} ", "key"))
-    kind = fit(line(Span(clean(entry.kind), "strong")), 10)
+    kind = fit(line(Span(clean(entry.kind), "strong")), 12)
     return crop((*head, *kind, Span(clean(entry.sentence) or numbers.MISSING)), width)

@@ -47,6 +47,13 @@ def test_a_failed_stage_keeps_its_failure_and_a_fresh_start_forgets_it() -> None
     assert again.stage("probe").failure is None
 
 
+def test_modes_already_compared_stay_when_the_comparison_goes_on() -> None:
+    told = [*sample_run.compared(), events.StageStarted(stage="compare", sentence="Texts.")]
+    assert len(after(*told).compared) == 4
+    ended = [*told, *sample_run.verdict(), events.StageStarted(stage="compare", sentence="Again.")]
+    assert after(*ended).compared == ()
+
+
 def test_progress_of_the_same_step_replaces_itself() -> None:
     told = [
         events.Progress(stage="deploy", step="copy", box="a", done=float(n), total=9.0)

@@ -381,7 +381,7 @@ def verdict() -> Iterator[events.Event]:
         (
             ("probe", "atlas to borea carries 936 Mbit/s, round trip 0.3 ms."),
             ("plan", "Split recommended for prompts of 512 tokens."),
-            ("compare", "Split kept 100 % of requests inside both targets."),
+            ("comparison", "Split kept 100 % of requests inside both targets."),
         )
     ):
         yield events.EntryWritten(
