@@ -8,6 +8,8 @@ from msgspec import Struct
 
 Mode = Literal["colocated", "replica", "split", "auto"]
 PrefillStyle = Literal["whole", "chunked"]
+KvWire = Literal["same", "fp16", "int8"]
+KV_WIRES: tuple[KvWire, ...] = ("same", "fp16", "int8")
 Outcome = Literal["completed", "failed", "rejected", "cancelled"]
 MODES: tuple[Mode, ...] = ("colocated", "replica", "split", "auto")
 
@@ -22,6 +24,8 @@ class ModeSetting(Struct, frozen=True, kw_only=True):
     """`split`: who reads prompts. `colocated`: ignored."""
     decode_box: str | None = None
     """`split`: who writes answers. `colocated`: the one box that serves."""
+    kv_wire: KvWire = "same"
+    """What a hand-off sends the KV as: as it is cached, or smaller and with a loss."""
 
 
 class RequestRecord(Struct, frozen=True, kw_only=True):

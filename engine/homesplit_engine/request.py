@@ -57,6 +57,8 @@ class Request:
     first_admitted_s: float | None = None
     prefill_told: bool = False
     preemptions: int = 0
+    kv_salt: bytes = b""
+    """Goes into every block's hash: KV that came with a loss is no prefix for other requests."""
     sampling: SamplingParams | None = None
     """How tokens are chosen; the scheduler does not look at it, a simulator needs none."""
     place: object | None = None
@@ -76,7 +78,7 @@ class Request:
         """The chained hashes of the first `count` full blocks of `tokens`."""
         while len(self.hashes) < count:
             start = len(self.hashes) * block_tokens
-            parent = self.hashes[-1] if self.hashes else b""
+            parent = self.hashes[-1] if self.hashes else self.kv_salt
             self.hashes.append(chain_hash(parent, self.tokens[start : start + block_tokens]))
         return self.hashes[:count]
 

@@ -234,6 +234,8 @@ class Worker:
 
         now_s = time.monotonic()
         request = self._request_of(message, now_s, RESUME_CHUNK_TOKENS)
+        if message.kv_wire != "same":
+            request.kv_salt = message.kv_wire.encode()
         refusal = self._bad(message)
         if refusal is None and message.from_box not in self.keys.allowed:
             refusal = Refusal(kind="bad_request", what=f"{message.from_box} is no peer of this box")
@@ -249,6 +251,7 @@ class Worker:
                 place=self.runner.place(request),
                 cached_tokens=request.cached_tokens,
                 prompt_tokens=len(request.tokens),
+                wire=message.kv_wire,
             )
         self.receiver.expect(incoming)
         return [

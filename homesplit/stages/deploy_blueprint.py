@@ -34,6 +34,7 @@ class UpOptions:
 
     threads: int | None = None
     dtype: str | None = None
+    weights: str = "same"
     kv_blocks: int | None = None
     port: int | None = None
     """First of the ports used on each box."""
@@ -274,6 +275,7 @@ def _part(
         kv_port=ports[1],
         device=facts.device,
         dtype=dtype,
+        weights=options.weights,
         threads=options.threads,
         kv_blocks=options.kv_blocks,
     )

@@ -110,10 +110,9 @@ def _measure(args: argparse.Namespace) -> tuple[dict[str, Figures], list[float]]
 
 def linear_parameters(folder: Path) -> int:
     """Parameters of the linear layers, which a step reads whole."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     import torch
     from torch import nn
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(str(folder)))

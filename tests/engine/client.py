@@ -13,6 +13,7 @@ import msgspec
 import zmq
 from homesplit_engine.config import Keys, WorkerConfig, WorkerEndpoints, load
 from homesplit_engine.keys import make_keys, write_keys
+from homesplit_engine.records import KvWire
 from homesplit_engine.wire import sockets
 from homesplit_engine.wire.messages import (
     MAX_MESSAGE_BYTES,
@@ -194,7 +195,7 @@ class Pair:
         self.b.send(reserve(request_id, prompt, **changes))
         return self.b.wait(Reserved, lambda m: m.request_id == request_id)
 
-    def target(self, reserved: Reserved) -> HandoffTarget:
+    def target(self, reserved: Reserved, kv_wire: KvWire = "same") -> HandoffTarget:
         """Where A hands the request over to."""
         return HandoffTarget(
             reservation_id=reserved.reservation_id,
@@ -203,16 +204,22 @@ class Pair:
             public_key=self.b.endpoints.public_key,
             fingerprint=self.b.endpoints.fingerprint,
             cached_tokens=reserved.cached_tokens,
+            kv_wire=kv_wire,
         )
 
-    def split(self, request_id: str, prompt: list[int], chunk: int | None, **sampling: Any) -> None:
+    def split(
+        self,
+        request_id: str,
+        prompt: list[int],
+        chunk: int | None,
+        kv_wire: KvWire = "same",
+        **sampling: Any,
+    ) -> Reserved:
         """A reads, B writes."""
-        reserved = self.reserve(request_id, prompt, **sampling)
-        self.a.send(
-            submit(
-                request_id, prompt, chunk_tokens=chunk, handoff=self.target(reserved), **sampling
-            )
-        )
+        reserved = self.reserve(request_id, prompt, kv_wire=kv_wire, **sampling)
+        target = self.target(reserved, kv_wire)
+        self.a.send(submit(request_id, prompt, chunk_tokens=chunk, handoff=target, **sampling))
+        return reserved
 
 
 def sampling_of(**sampling: Any) -> SamplingParams:
@@ -244,7 +251,12 @@ def submit(
 
 
 def reserve(
-    request_id: str, prompt: list[int], *, deadline_s: float = 60.0, **sampling: Any
+    request_id: str,
+    prompt: list[int],
+    *,
+    deadline_s: float = 60.0,
+    kv_wire: KvWire = "same",
+    **sampling: Any,
 ) -> Reserve:
     """A Reserve with the tests' defaults."""
     return Reserve(
@@ -254,4 +266,5 @@ def reserve(
         sampling=sampling_of(**sampling),
         deadline_s=deadline_s,
         from_box="A",
+        kv_wire=kv_wire,
     )

@@ -1,6 +1,9 @@
 """KV in the pool and KV in a frame: which bytes a frame holds, and in what order.
 
 frame:  layer 7 [ K: tokens x heads x width | V: the same ]  layer 8 [ K | V ]  ...
+
+On the wire values are as cached (`same`), `fp16`, or `int8`. Behind a layer's int8 values lie
+its scales, one fp32 for each token and head of K, then of V: value = int8 x scale.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ import torch
 from msgspec import Struct
 
 from homesplit_engine.cache import KvPool, KvShape, Place
+from homesplit_engine.records import KvWire
 
 SEND_FROM_BYTES = 2**20
 """A layer waits for the next one until a frame has this much: tiny frames cost too much."""
 FRAME_BYTES = 4 * 2**20
 """Longer stretches are cut: a few MiB a frame is where ZeroMQ is quickest."""
+_SCALE_BYTES = 4
+_FP16_MOST = 65504.0
 
 
 class Piece(Struct, frozen=True, kw_only=True):
@@ -28,15 +34,23 @@ class Piece(Struct, frozen=True, kw_only=True):
     end: int
 
 
-def piece_bytes(shape: KvShape, piece: Piece) -> int:
+def layer_wire_bytes(shape: KvShape, layer: int, wire: KvWire) -> int:
+    """Bytes on the wire of K and V of one token in one layer."""
+    if wire == "same":
+        return shape.layer_bytes(layer)
+    heads, width = shape.kv_heads[layer], shape.head_dim[layer]
+    return 2 * heads * (2 * width if wire == "fp16" else width + _SCALE_BYTES)
+
+
+def piece_bytes(shape: KvShape, piece: Piece, wire: KvWire = "same") -> int:
     """How many bytes a piece's frame has."""
-    width = sum(shape.layer_bytes(n) for n in range(piece.layer, piece.layer + piece.layers))
-    return width * (piece.end - piece.start)
+    layers = range(piece.layer, piece.layer + piece.layers)
+    return sum(layer_wire_bytes(shape, n, wire) for n in layers) * (piece.end - piece.start)
 
 
-def cut(shape: KvShape, piece: Piece) -> Iterator[Piece]:
+def cut(shape: KvShape, piece: Piece, wire: KvWire = "same") -> Iterator[Piece]:
     """The piece as pieces of at most about FRAME_BYTES, by token ranges."""
-    per_token = piece_bytes(shape, piece) // max(1, piece.end - piece.start)
+    per_token = piece_bytes(shape, piece, wire) // max(1, piece.end - piece.start)
     most = max(1, FRAME_BYTES // per_token)
     for start in range(piece.start, piece.end, most):
         yield Piece(
@@ -47,26 +61,51 @@ def cut(shape: KvShape, piece: Piece) -> Iterator[Piece]:
         )
 
 
-def pack(pool: KvPool, place: Place, piece: Piece) -> memoryview:
+def pack(pool: KvPool, place: Place, piece: Piece, wire: KvWire = "same") -> memoryview:
     """A copy of the piece's KV as bytes."""
-    flat = [
-        pool.copy_out(layer, place, piece.start, piece.end).view(-1).view(torch.uint8)
-        for layer in range(piece.layer, piece.layer + piece.layers)
-    ]
+    flat: list[torch.Tensor] = []
+    for layer in range(piece.layer, piece.layer + piece.layers):
+        values = pool.copy_out(layer, place, piece.start, piece.end)
+        flat += [part.reshape(-1).view(torch.uint8) for part in _encoded(values, wire)]
     joined = flat[0] if len(flat) == 1 else torch.cat(flat)
     array: Any = joined.cpu().numpy()
     return memoryview(array)
 
 
-def unpack(pool: KvPool, place: Place, piece: Piece, frame: memoryview) -> None:
+def unpack(
+    pool: KvPool, place: Place, piece: Piece, frame: memoryview, wire: KvWire = "same"
+) -> None:
     """Puts a frame's KV where the piece belongs; its size must have been checked."""
     tokens = piece.end - piece.start
     # A read-only buffer is fine: it is only copied from.
     received = torch.frombuffer(frame, dtype=torch.uint8)
     at = 0
     for layer in range(piece.layer, piece.layer + piece.layers):
-        size = pool.shape.layer_bytes(layer) * tokens
-        values = received[at : at + size].view(pool.shape.dtype)
+        size = layer_wire_bytes(pool.shape, layer, wire) * tokens
         shape = (2, tokens, pool.shape.kv_heads[layer], pool.shape.head_dim[layer])
-        pool.copy_in(layer, place, piece.start, values.view(shape))
+        values = _decoded(received[at : at + size], shape, pool.shape.dtype, wire)
+        pool.copy_in(layer, place, piece.start, values)
         at += size
+
+
+def _encoded(values: torch.Tensor, wire: KvWire) -> list[torch.Tensor]:
+    if wire == "same":
+        return [values]
+    if wire == "fp16":
+        return [values.clamp(-_FP16_MOST, _FP16_MOST).to(torch.float16)]
+    exact = values.float()
+    scales = exact.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12).div_(127)
+    return [(exact / scales).round_().to(torch.int8), scales]
+
+
+def _decoded(
+    received: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, wire: KvWire
+) -> torch.Tensor:
+    if wire == "same":
+        return received.view(dtype).view(shape)
+    if wire == "fp16":
+        return received.view(torch.float16).view(shape).to(dtype)
+    count = shape[0] * shape[1] * shape[2] * shape[3]
+    # Copied, because the scales need not lie at a multiple of four bytes.
+    scales = received[count:].clone().view(torch.float32).view(*shape[:-1], 1)
+    return (received[:count].view(torch.int8).view(shape) * scales).to(dtype)

@@ -21,6 +21,7 @@ from homesplit_engine.cache import KvPool, Place
 from homesplit_engine.config import Keys
 from homesplit_engine.handoff.layout import Piece, piece_bytes, unpack
 from homesplit_engine.handoff.ledger import HandoffRefused, Ledger
+from homesplit_engine.records import KvWire
 from homesplit_engine.wire import sockets
 from homesplit_engine.wire.messages import (
     MAX_FRAME_BYTES,
@@ -62,6 +63,7 @@ class Incoming:
         place: Place,
         cached_tokens: int,
         prompt_tokens: int,
+        wire: KvWire = "same",
     ) -> None:
         self.reservation_id = reservation_id
         self.request_id = request_id
@@ -69,6 +71,7 @@ class Incoming:
         self.place = place
         self.cached_tokens = cached_tokens
         self.prompt_tokens = prompt_tokens
+        self.wire: KvWire = wire
         self.ledger: Ledger | None = None
         self.heard_s: float | None = None
 
@@ -191,7 +194,7 @@ class Receiver:
             "number of layers": self._pool.shape.layers,
             "first token": incoming.cached_tokens,
             "prompt length": incoming.prompt_tokens,
-            "dtype": "same",
+            "dtype": incoming.wire,
         }
         theirs = {
             "wire version": message.wire_version,
@@ -224,11 +227,11 @@ class Receiver:
             end=chunk.from_token + chunk.tokens,
         )
         in_range = 0 <= piece.layer <= piece.layer + piece.layers <= self._pool.shape.layers
-        expected = piece_bytes(self._pool.shape, piece) if in_range else 0
+        expected = piece_bytes(self._pool.shape, piece, incoming.wire) if in_range else 0
         incoming.ledger.check(chunk, expected_bytes=expected, frame_bytes=frame.nbytes)
         if zlib.crc32(frame) != chunk.checksum:
             raise HandoffRefused(f"frame {chunk.sequence} is damaged: its checksum differs")
-        unpack(self._pool, incoming.place, piece, frame)
+        unpack(self._pool, incoming.place, piece, frame, incoming.wire)
         incoming.ledger.note(chunk)
 
     def _commit(self, reservation_id: str, arrived: Arrived) -> Ack:

@@ -233,7 +233,7 @@ class Sender:
                 end=piece.end,
             )
         last = piece.layer + piece.layers == self._pool.shape.layers
-        if last or piece_bytes(self._pool.shape, piece) >= SEND_FROM_BYTES:
+        if last or piece_bytes(self._pool.shape, piece, outgoing.target.kv_wire) >= SEND_FROM_BYTES:
             outgoing.pending = None
             self._send_piece(outgoing, piece)
         else:
@@ -241,10 +241,11 @@ class Sender:
 
     def _send_piece(self, outgoing: Outgoing, whole: Piece) -> None:
         self._open(outgoing)
-        for piece in cut(self._pool.shape, whole):
+        wire = outgoing.target.kv_wire
+        for piece in cut(self._pool.shape, whole, wire):
             if outgoing.place is None:
                 raise _Given("its blocks are not known")
-            frame = pack(self._pool, outgoing.place, piece)
+            frame = pack(self._pool, outgoing.place, piece, wire)
             header = Chunk(
                 reservation_id=outgoing.target.reservation_id,
                 sequence=outgoing.chunks,
@@ -276,7 +277,7 @@ class Sender:
                 layers=self._pool.shape.layers,
                 from_token=outgoing.target.cached_tokens,
                 prompt_tokens=outgoing.prompt_tokens,
-                dtype="same",
+                dtype=outgoing.target.kv_wire,
             ),
         )
 

@@ -397,6 +397,7 @@ class Flight:
             sampling=self.order.sampling,
             deadline_s=self._left_s(),
             from_box=attempt.decision.prefill_box,
+            kv_wire=self.order.setting.kv_wire,
         )
 
     def _submit(self, attempt: Attempt, handoff: HandoffTarget | None) -> Submit:
@@ -417,6 +418,8 @@ class Flight:
         self.cached_tokens = max(self.cached_tokens, reserved.cached_tokens)
         target = self._base.target(attempt.decision.decode_box, reserved)
         prefill_box = attempt.decision.prefill_box
+        if target is not None:
+            target = msgspec.structs.replace(target, kv_wire=self.order.setting.kv_wire)
         if target is None or not self._base.send(prefill_box, self._submit(attempt, target)):
             self._move(attempt, f"{prefill_box} takes no message now", prefill_box, "worker_lost")
 

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from homesplit_engine.records import StepEvent, TransferEvent, WorkerStatus
+from homesplit_engine.records import KvWire, StepEvent, TransferEvent, WorkerStatus
 
 WIRE_VERSION = 1
 MAX_MESSAGE_BYTES = 8 * 2**20
@@ -51,6 +51,8 @@ class HandoffTarget(Struct, frozen=True, kw_only=True):
     fingerprint: str
     cached_tokens: int
     """Leading prompt tokens the decode box already holds; only the rest is sent."""
+    kv_wire: KvWire = "same"
+    """What the KV is sent as; with a loss unless `same`."""
 
 
 # ------------------------------------------------------------------ router -> worker
@@ -89,6 +91,8 @@ class Reserve(Struct, frozen=True, kw_only=True, tag="reserve"):
     sampling: SamplingParams
     deadline_s: float
     from_box: str
+    kv_wire: KvWire = "same"
+    """What the peer will send the KV as."""
 
 
 class Cancel(Struct, frozen=True, kw_only=True, tag="cancel"):
@@ -231,7 +235,8 @@ class Open(Struct, frozen=True, kw_only=True, tag="open"):
     from_token: int
     prompt_tokens: int
     dtype: str
-    """Dtype on the wire: `same` as the cache's, `fp16`, `int8`."""
+    """Dtype on the wire: `same` as the cache's, `fp16`, or `int8` with a scale per token and
+    head. Anything else is refused."""
 
 
 class Chunk(Struct, frozen=True, kw_only=True, tag="chunk"):

@@ -1,0 +1,376 @@
+"""Is the recommended mode the best measured one? A grid of cells on two boxes of the lab.
+
+    python -m tests.bench.decisions [--cells equal/20mbit/quiet,…] [--seconds 12] [--rounds 2]
+    python -m tests.bench.decisions --report
+
+A cell is a pair of boxes, a link and a load. In each, the advice is asked (calibrated boxes, the
+link's measured rate), then every mode gets the same requests, in alternating order. Each cell
+is one line of `results/decisions.jsonl`, so that a run can be stopped and taken up again;
+`--report` makes `results/decisions.md` of them. Needs root, as every lab does.
+
+Targets follow the boxes: three times the mean prompt's reading alone for TTFT, two and a half
+times a decode step of four for TPOT, so that the grid means the same on any computer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Generator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from homesplit_engine.words import Figures
+from msgspec.structs import replace
+
+from homesplit.core.candidates import Asked, build_scene
+from homesplit.core.decide import Thinking, decide
+from homesplit.core.load import with_load
+from homesplit.core.plan import ModePrediction, Plan
+from homesplit.core.predict import Effort
+from homesplit.core.prng import Prng
+from homesplit.core.rules import mean_kind
+from homesplit.core.scene import Arrangement, Scene
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.io.profiles import load_link, load_model
+from homesplit.stages.bench import Prepared, deployed, make_load, prepared, run_once
+from homesplit.stages.context import Context
+from homesplit.stages.plan import read_box, read_calibrations
+from homesplit.stages.serve import set_mode
+from tests.bench.prediction import summary
+from tests.lab.api import RunningLab, running_lab
+from tests.lab.road import Road, box_platform, fetch_packages
+
+RESULTS = Path(__file__).with_name("results")
+LINES, TABLE = RESULTS / "decisions.jsonl", RESULTS / "decisions.md"
+BOXES = ("atlas", "borea")
+PAIR = ",".join(BOXES)
+MODEL = "smollm2-135m"
+PAIRS = {"equal": ("atlas=1@0", "borea=1@1"), "unequal": ("atlas=1@0", "borea=0.5@1")}
+LINKS = ("20mbit", "100mbit", "1gbe", "2.5gbe", "10gbe")
+"""The last is beyond what these processes fill: as good as unshaped."""
+LOOSE_TTFT, LOOSE_TPOT = 3.0, 2.5
+SEED = 11
+ENOUGH, NEVER_BELOW = 0.95, 0.80
+
+
+def _kind(name: str, share: float, prompt: tuple[int, int], output: tuple[int, int]) -> LengthClass:
+    return LengthClass(
+        name=name,
+        share=share,
+        prompt_tokens_low=prompt[0],
+        prompt_tokens_high=prompt[1],
+        output_tokens_low=output[0],
+        output_tokens_high=output[1],
+    )
+
+
+WORKLOADS = {
+    "quiet": Workload(
+        name="quiet",
+        classes=(_kind("one", 1, (150, 300), (12, 24)),),
+        arrivals=Arrivals(kind="closed", users=1),
+    ),
+    "chat": Workload(
+        name="chat",
+        classes=(_kind("short", 1, (40, 90), (24, 40)),),
+        arrivals=Arrivals(kind="closed", users=4),
+    ),
+    "docs": Workload(
+        name="docs",
+        classes=(_kind("long", 1, (350, 600), (6, 12)),),
+        arrivals=Arrivals(kind="closed", users=3),
+    ),
+    "bursts": Workload(
+        name="bursts",
+        classes=(_kind("short", 0.6, (24, 60), (24, 40)), _kind("long", 0.4, (300, 600), (6, 12))),
+        arrivals=Arrivals(rate_requests_per_s=1.0, pattern="on_off", on_s=4.0, off_s=4.0),
+    ),
+}
+
+
+def all_cells() -> list[str]:
+    """Every cell's name, pairs outermost, so that one deployment serves many."""
+    return [f"{pair}/{link}/{load}" for pair in PAIRS for link in LINKS for load in WORKLOADS]
+
+
+# ---------------------------------------------------------------------- inside: on the desk
+
+
+async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
+    """Ask for the advice, then measure; runs on the lab's desk."""
+    ctx = Context()
+    asked = _asked(ctx, spec)
+    scene = build_scene(asked)
+    # No mode is asked for by name: the grid measures what the advice can choose from.
+    plan = decide(asked, Thinking(effort=Effort(capacity_requests=40), flips=False))
+    runs = _modes(plan, asked, scene)
+    load = make_load(asked.workload, seconds=spec["seconds"], seed=SEED)
+    async with deployed(ctx) as target, prepared(target) as server:
+        before = server.status
+        measured: dict[str, list[Figures]] = {name: [] for name in runs}
+        salts = Prng(SEED)
+        for turn in range(spec["rounds"]):
+            names = list(runs) if turn % 2 == 0 else list(reversed(runs))
+            for place, name in enumerate(names):
+                await set_mode(ctx, target.url, target.api_key, runs[name].setting)
+                salt = salts.fork(turn, place).bits()
+                run = await run_once(ctx, server, asked.workload, load, salt=salt, warm_up=0.0)
+                measured[name].append(run.summary.figures)
+    recommended = _name_of(plan.modes[0])
+    return {
+        "cell": spec["cell"],
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "loadavg": os.getloadavg()[0],
+        "link_bytes_per_s": spec["link_bytes_per_s"],
+        "targets": msgspec.to_builtins(asked.targets),
+        "seconds": spec["seconds"],
+        "rounds": spec["rounds"],
+        "requests": len(load.requests) if not load.closed else None,
+        "workers": _workers(server, before is not None),
+        "recommended": recommended,
+        "tie": plan.tie,
+        "modes": {
+            name: {
+                "goodput": _mean([f.goodput_requests_per_s or 0.0 for f in found]),
+                "rounds": [summary(f) for f in found],
+                "predicted": _predicted(plan, name),
+            }
+            for name, found in measured.items()
+        },
+    }
+
+
+def _workers(server: Prepared, known: bool) -> int | None:
+    return len(server.status.workers) if known and server.status else None
+
+
+def _asked(ctx: Context, spec: dict[str, Any]) -> Asked:
+    """The question of a cell, with the targets that its boxes set."""
+    boxes = tuple(read_box(ctx, name) for name in BOXES)
+    shape = load_model(MODEL, ctx.paths)
+    link = load_link(f"{spec['link_bytes_per_s'] * 8 / 1e6:.3f}Mbit/s", *BOXES, ctx.paths)
+    asked = Asked(
+        boxes=boxes,
+        link=link,
+        shape=shape,
+        workload=WORKLOADS[spec["load"]],
+        targets=Targets(ttft_s=None, tpot_s=None),
+        calibrations=read_calibrations(ctx, boxes, shape),
+    )
+    scene, kind = build_scene(asked), mean_kind(asked)
+    quickest = min(box.cost.prefill_s(kind.prompt_tokens).mid for box in scene.boxes)
+    step_s = min(box.cost.decode_step_s(4, 4 * kind.prompt_tokens).mid for box in scene.boxes)
+    targets = Targets(ttft_s=round(LOOSE_TTFT * quickest, 3), tpot_s=round(LOOSE_TPOT * step_s, 3))
+    workload = with_load(asked.workload, ttft_s=targets.ttft_s, tpot_s=targets.tpot_s)
+    return replace(asked, workload=workload, targets=targets)
+
+
+def _name_of(mode: ModePrediction) -> str:
+    where = {"split": f" {mode.prefill_box}>{mode.decode_box}", "colocated": f" {mode.boxes[0]}"}
+    return f"{mode.mode}:{mode.prefill}{where.get(mode.mode, '')}"
+
+
+def _modes(plan: Plan, asked: Asked, scene: Scene) -> dict[str, Arrangement]:
+    """The recommended arrangement, and of each mode and prefill style the one predicted best."""
+    from homesplit.core.candidates import arrangements
+
+    able = {_arrangement_name(each): each for each in arrangements(asked, scene)}
+    chosen: dict[str, Arrangement] = {}
+    styles: set[tuple[str, str | None]] = set()
+    for mode in plan.modes:
+        if (mode.mode, mode.prefill) not in styles:
+            styles.add((mode.mode, mode.prefill))
+            chosen[_name_of(mode)] = able[_name_of(mode)]
+    return chosen
+
+
+def _arrangement_name(each: Arrangement) -> str:
+    setting = each.setting
+    where = {
+        "split": f" {setting.prefill_box}>{setting.decode_box}",
+        "colocated": f" {each.first}",
+    }
+    return f"{setting.mode}:{setting.prefill}{where.get(setting.mode, '')}"
+
+
+def _predicted(plan: Plan, name: str) -> dict[str, float | None]:
+    mode = next(each for each in plan.modes if _name_of(each) == name)
+    return {
+        "ttft_p50": mode.ttft_s.p50,
+        "tpot_p50": mode.tpot_s.p50,
+        "attainment": mode.attainment,
+        "goodput": mode.goodput_requests_per_s,
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+# ---------------------------------------------------------------------- outside: the lab
+
+
+@contextlib.contextmanager
+def alone(path: Path | None) -> Generator[None]:
+    """Hold a lock file while measuring, so that two measurements don't meet."""
+    if path is None:
+        yield
+        return
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run_pair(pair: str, cells: Sequence[str], args: argparse.Namespace) -> None:
+    """Bring up one pair of boxes, deploy, calibrate, and measure its cells."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_lab(2, "1gbe", cpu=PAIRS[pair], memory=["4"], subnet=args.subnet) as lab,
+    ):
+        fetch_packages(box_platform(lab, BOXES[0]))
+        road = Road(lab, Path(folder) / "home")
+        try:
+            with alone(args.lock):
+                road.json("probe", *BOXES, timeout_s=400)
+                say("probed")
+                words = ("up", "--boxes", PAIR, "--model", MODEL, "--mode", "colocated", "--yes")
+                road.json(*words, timeout_s=900)
+                say("deployed")
+            with alone(args.lock):
+                for fit in road.json("calibrate", timeout_s=600)["boxes"]:
+                    say(f"calibrated {fit['box']}: off by {fit['error_p50']:.1%} in the median")
+            rate, shaped = 0.0, ""
+            for cell in cells:
+                with alone(args.lock):
+                    _, link, load = cell.split("/")
+                    if link != shaped:
+                        lab.set_rate(link)
+                        rate = min(lab.iperf_bits_per_s(*BOXES) / 8, 400e6)
+                        shaped = link
+                    keep(one_cell(road, lab, cell, load, rate, args))
+        finally:
+            road.run("down", timeout_s=120)
+
+
+def one_cell(
+    road: Road, lab: RunningLab, cell: str, load: str, rate: float, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Measure one cell from the desk."""
+    spec = {
+        "cell": cell,
+        "load": load,
+        "link_bytes_per_s": rate,
+        "seconds": args.seconds,
+        "rounds": args.rounds,
+    }
+    environment = {
+        "HOMESPLIT_HOME": str(road.home),
+        "HOMESPLIT_SSH_CONFIG": str(lab.ssh_config),
+    }
+    command = [sys.executable, "-m", "tests.bench.decisions", "--inside", json.dumps(spec)]
+    done = lab.desk(command, environment=environment, timeout_s=900)
+    if done.returncode:
+        raise SystemExit(f"{cell}: {done.stderr[-3000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def keep(line: dict[str, Any]) -> None:
+    """Add a cell to the results."""
+    RESULTS.mkdir(exist_ok=True)
+    with LINES.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    found = regret(line)
+    say(f"{line['cell']}: {line['recommended']}, " + ("void" if found is None else f"{found:.0%}"))
+
+
+def say(sentence: str) -> None:
+    """Progress on stderr."""
+    print(datetime.now(UTC).strftime("%H:%M:%S"), sentence, file=sys.stderr, flush=True)
+
+
+def done_cells() -> dict[str, dict[str, Any]]:
+    """The newest line of each measured cell."""
+    if not LINES.exists():
+        return {}
+    lines = [json.loads(line) for line in LINES.read_text().splitlines()]
+    return {line["cell"]: line for line in lines}
+
+
+def regret(line: dict[str, Any]) -> float | None:
+    """The recommended mode's goodput over the best one's; None where none had any."""
+    best = max(mode["goodput"] for mode in line["modes"].values())
+    return line["modes"][line["recommended"]]["goodput"] / best if best > 0 else None
+
+
+def report() -> str:
+    """The table of all measured cells."""
+    lines = [done_cells()[name] for name in all_cells() if name in done_cells()]
+    shares = [share for line in lines if (share := regret(line)) is not None]
+    good = sum(share >= ENOUGH for share in shares)
+    told = [
+        "# The advice against the measurement",
+        "",
+        f"{len(lines)} of {len(all_cells())} cells measured, {len(shares)} with any goodput. "
+        f"The recommended mode had at least {ENOUGH:.0%} of the best goodput in {good} of "
+        f"{len(shares)}"
+        + (
+            f"; the lowest share was {min(shares):.0%} (aim: never below {NEVER_BELOW:.0%})."
+            if shares
+            else "."
+        ),
+        "",
+        "Made by `python -m tests.bench.decisions` and `--report`; one row a cell, one column a "
+        "mode: measured goodput in requests/s (predicted). The recommended one is bold.",
+        "",
+        "| boxes/link/load | share of best | load of the computer | modes |",
+        "|---|---|---|---|",
+    ]
+    told += [_row(line) for line in lines]
+    return "\n".join(told) + "\n"
+
+
+def _row(line: dict[str, Any]) -> str:
+    cells: list[str] = []
+    for name, mode in sorted(line["modes"].items(), key=lambda item: -item[1]["goodput"]):
+        text = f"{name} {mode['goodput']:.2f} ({mode['predicted']['goodput'] or 0:.2f})"
+        cells.append(f"**{text}**" if name == line["recommended"] else text)
+    share = regret(line)
+    told = "no goodput in any" if share is None else f"{share:.0%}"
+    return f"| {line['cell']} | {told} | {line['loadavg']:.1f} | {'; '.join(cells)} |"
+
+
+def main() -> None:
+    """Measure what is not yet measured, or make the report."""
+    parser = argparse.ArgumentParser(description="Recommended against best measured mode.")
+    parser.add_argument("--cells", help="comma-separated names; else all that lack a result")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each run")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--lock", type=Path, help="a file that is locked while measuring")
+    parser.add_argument("--subnet", default="10.96.0.0/24")
+    parser.add_argument("--report", action="store_true")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.inside:
+        print(json.dumps(asyncio.run(measure_cell(json.loads(args.inside)))))
+        return
+    if not args.report:
+        wanted = args.cells.split(",") if args.cells else all_cells()
+        for pair in PAIRS:
+            cells = [c for c in wanted if c.startswith(f"{pair}/") and c not in done_cells()]
+            if cells:
+                run_pair(pair, cells, args)
+    TABLE.write_text(report())
+    say(f"{TABLE} written")
+
+
+if __name__ == "__main__":
+    main()
