@@ -67,7 +67,7 @@ def summarise(
         warm_up_s=start,
         lateness_p99_s=_p99([log.lateness_s for log in counted]),
         notes=(*plan.notes, *_notes(counted)),
-        no_data=_no_data(counted, whole),
+        no_data=_no_data(counted, whole, len(logs) - len(counted)),
     )
 
 
@@ -123,9 +123,14 @@ def _p99(values: Sequence[float]) -> float | None:
     return quantile(0.99)(values) if values else None
 
 
-def _no_data(counted: Sequence[RequestLog], whole: Figures) -> str | None:
+def _no_data(counted: Sequence[RequestLog], whole: Figures, left_out: int) -> str | None:
+    if not counted and left_out:
+        return (
+            f"no data: every request ({left_out}) began in the warm-up; "
+            "take a longer run (--seconds), or count all of it (--warm-up 0)"
+        )
     if not counted:
-        return "no data: no request was offered after the warm-up"
+        return "no data: no request was offered"
     if whole.completed:
         return None
     reasons = _most_frequent([log.error or log.outcome for log in counted])
