@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal
 
 from homesplit_engine.records import Outcome
@@ -50,17 +51,39 @@ class RequestLog(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
 
 
 def timeline(log: RequestLog) -> Timeline:
-    """The record in the form that the measuring words read."""
+    """The record in the form that the measuring words read.
+
+    Chunks that came in one read are one arrival with all their tokens: whatever held them
+    back on the way (a proxy's buffer), the reader saw them at once.
+    """
+    times, tokens = _together(log)
     return Timeline(
         request_id=log.request_id,
         outcome=log.outcome,
         start_s=log.sent_s,
-        token_s=log.arrival_s,
+        token_s=times,
         prompt_tokens=log.prompt_tokens,
         output_tokens=log.output_tokens,
         class_name=log.class_,
-        arrival_tokens=log.arrival_tokens,
+        arrival_tokens=tokens,
     )
+
+
+def _together(log: RequestLog) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Moments of arrival without repetition, and the tokens that came at each."""
+    times, tokens = log.arrival_s, log.arrival_tokens
+    told = bool(tokens) or log.output_tokens in (None, len(times))
+    if not told or not joined_chunks(log):
+        return times, tokens
+    sums: dict[float, int] = {}
+    for moment, count in zip(times, tokens or (1,) * len(times), strict=True):
+        sums[moment] = sums.get(moment, 0) + count
+    return tuple(sums), tuple(sums.values())
+
+
+def joined_chunks(log: RequestLog) -> int:
+    """How many chunks came in the same read as the one before."""
+    return sum(later == earlier for earlier, later in itertools.pairwise(log.arrival_s))
 
 
 def share_tokens(total: int, characters: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,11 +9,13 @@ from msgspec import Struct
 
 from homesplit.core.bootstrap import Interval, interval, mean, quantile
 from homesplit.core.load import LoadPlan
-from homesplit.core.measured import RequestLog, timeline
+from homesplit.core.measured import RequestLog, joined_chunks, timeline
 from homesplit.core.workload import Targets
 
 WARM_UP_SHARE = 0.1
 WARM_UP_MOST_S = 5.0
+HELD_BACK_SHARE = 0.1
+"""Above this share of chunks that came with the one before, a reader must be told."""
 WINDOW_RULE = (
     "Requests due in the first tenth of a run (at most 5 s) warm the server up and are left out; "
     "requests are offered until the end of the run, those on their way are waited for, and the "
@@ -164,6 +166,8 @@ def _notes(counted: Sequence[RequestLog]) -> tuple[str, ...]:
             f"{shared} answers bundle several tokens in a chunk: TPOT counts tokens by the "
             "server's usage; tokens of each chunk, and so ITL, are estimated by length of text"
         )
+    if held := _held_back(done):
+        notes.append(held)
     if reasoning:
         notes.append(f"{reasoning} answers contain reasoning; reasoning counts as content")
     if whole:
@@ -171,6 +175,19 @@ def _notes(counted: Sequence[RequestLog]) -> tuple[str, ...]:
     if bad:
         notes.append(f"not served: {_most_frequent([log.error or log.outcome for log in bad])}")
     return (*notes, *_cached_note(done))
+
+
+def _held_back(done: Sequence[RequestLog]) -> str | None:
+    """What to know where text came in lumps; None where chunks came one by one."""
+    chunks = sum(len(log.arrival_s) for log in done)
+    joined = sum(joined_chunks(log) for log in done)
+    if not chunks or joined / chunks < HELD_BACK_SHARE:
+        return None
+    return (
+        f"{joined / chunks:.0%} of the chunks came together with the one before: text is held back "
+        "on the way (a proxy's buffer). TTFT, ITL and TPOT are what a reader sees, not when the "
+        "server wrote"
+    )
 
 
 def _cached_note(done: Sequence[RequestLog]) -> tuple[str, ...]:

@@ -34,6 +34,8 @@ class Manners:
     json_reply: bool = False
     """One JSON document instead of a stream."""
     no_chunks: bool = False
+    hold_back: int = 1
+    """So many chunks are sent in one write, as a proxy's buffer lets them through."""
     break_after: int | None = None
     """Close the connection after this many tokens."""
     error_after: int | None = None
@@ -204,6 +206,7 @@ async def _stream(
         await _event(response, _choice(delta, "", chat, None))
         await asyncio.sleep(manners.first_wait_s)
     start = asyncio.get_running_loop().time()
+    held = b""
     each = total if manners.whole else manners.tokens_per_chunk
     for begin in range(0, total, each):
         end = min(begin + each, total)
@@ -223,7 +226,10 @@ async def _stream(
         if manners.chunk_usage:
             chunk["usage"] = _usage(prompt_tokens, end)
         seen.writes_ns.append(time.monotonic_ns())
-        await _event(response, chunk)
+        held += b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+        if end == total or len(seen.writes_ns) % manners.hold_back == 0:
+            await response.write(held)
+            held = b""
     if manners.usage and body.get("stream_options", {}).get("include_usage"):
         await _event(response, {"choices": [], "usage": _usage(prompt_tokens, total)})
     await response.write(b"data: [DONE]\n\n")

@@ -129,12 +129,40 @@ async def test_tpot_does_not_depend_on_how_many_tokens_a_chunk_holds(chunk_usage
             result, _ = await offer(server, plan)
         assert {len(log.arrival_s) for log in result.logs} == {128 // each}
         summary = figures(result, plan)
-        assert summary.figures.itl_s.count == 2 * (128 - each)
+        lines = [timeline(log) for log in result.logs]
+        assert all(line.first_tokens % each == 0 for line in lines)
+        assert summary.figures.itl_s.count == sum(128 - line.first_tokens for line in lines)
         median = summary.figures.tpot_s.p50
         assert median is not None
         medians[each] = median
     assert medians[4] == pytest.approx(medians[1], rel=0.3)
     assert medians[64] == pytest.approx(medians[1], rel=0.3)
+
+
+@pytest.mark.parametrize("usage", [True, False])
+async def test_a_proxy_that_holds_text_back_gives_what_the_reader_sees_and_says_so(
+    usage: bool,
+) -> None:
+    manners = Manners(itl_s=0.02, hold_back=8, usage=usage)
+    plan = small_plan(requests=2, output=16)
+    async with fake_server(manners) as server:
+        result, _ = await offer(server, plan)
+    summary = figures(result, plan)
+    for log in result.logs:
+        line = timeline(log)
+        assert len(log.arrival_s) == 16 and line.arrival_tokens == (8, 8)
+        # Eight tokens were there at once, eight more 160 ms later: 20 ms each, never 0.
+        first_s, each_s = ttft_s(line), tpot_s(line)
+        assert first_s is not None and first_s >= 7 * 0.02
+        assert each_s is not None and each_s == pytest.approx(0.02, rel=0.5)
+    assert any("held back" in note for note in summary.notes)
+
+
+async def test_an_answer_held_back_whole_has_no_tpot_instead_of_one_of_nothing() -> None:
+    plan = small_plan(requests=2, output=16)
+    async with fake_server(Manners(hold_back=16)) as server:
+        result, _ = await offer(server, plan)
+    assert figures(result, plan).figures.tpot_s.count == 0
 
 
 async def test_without_usage_token_counts_are_called_estimated() -> None:
@@ -150,7 +178,7 @@ async def test_a_one_token_answer_has_no_tpot_and_a_two_token_answer_one_gap(
     tokens: int, defined: bool
 ) -> None:
     plan = small_plan(output=tokens)
-    async with fake_server() as server:
+    async with fake_server(Manners(itl_s=0.1)) as server:
         result, _ = await offer(server, plan)
     for log in result.logs:
         line = timeline(log)
