@@ -6,6 +6,8 @@ import argparse
 import asyncio
 from typing import Any
 
+import msgspec
+
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
@@ -17,21 +19,29 @@ def add_parser(subparsers: Any) -> None:
     """Adds `probe` to the command line."""
     parser = subparsers.add_parser("probe", help="measure boxes and the link between them")
     parser.add_argument("boxes", nargs="+", metavar="BOX", help="a name or [user@]host[:port]")
+    parser.add_argument("--link", action="store_true", help="only the link between two boxes")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, save and print."""
-    result = asyncio.run(probe(command_context(), args.boxes))
+    result = asyncio.run(probe(command_context(), args.boxes, only_link=args.link))
     if args.json:
-        print_json(result)
+        print_json({"boxes": [_document(box) for box in result.boxes], "link": result.link})
         return 0
     for box in result.boxes:
         _print_box(box)
     if result.link:
         _print_link(result.link)
     return 0
+
+
+def _document(box: BoxProfile) -> dict[str, Any]:
+    """The profile with its memory as a plain number of bytes, its reading beside it."""
+    memory = box.memory_bytes
+    value = None if memory.value is None else int(memory.value)
+    return {**msgspec.to_builtins(box), "memory_bytes": value, "memory": memory}
 
 
 def _text(reading: Reading, divisor: float, unit: str) -> str:

@@ -55,6 +55,8 @@ class BoxProfile(Struct, frozen=True, kw_only=True):
     probed_at: str | None = None
     memory_bytes: Reading = field(default_factory=_unmeasured)
     """What weights and KV may use: GPU memory, or main memory on CPU and unified machines."""
+    memory_total_bytes: Reading = field(default_factory=_unmeasured)
+    """All main memory of the machine."""
     memory_bytes_per_s: Reading = field(default_factory=_unmeasured)
     """Read bandwidth beyond all caches on the device that runs the model."""
     memory_copy_bytes_per_s: Reading = field(default_factory=_unmeasured)

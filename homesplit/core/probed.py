@@ -60,6 +60,9 @@ def box_profile(
         host_key=host_key,
         probed_at=at,
         memory_bytes=memory,
+        memory_total_bytes=_bytes(
+            (facts.get("memory") or {}).get("total_bytes"), "the kernel's word on main memory", at
+        ),
         memory_bytes_per_s=rates["read"],
         memory_copy_bytes_per_s=rates["copy"],
         flops_per_s={dtype: rates[dtype] for dtype in _DTYPES},

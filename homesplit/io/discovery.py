@@ -20,7 +20,7 @@ from homesplit.io import known_hosts, ssh_config, ssh_errors
 from homesplit.io.box_store import load_boxes
 from homesplit.io.local_box import own_host_key
 from homesplit.io.paths import Paths
-from homesplit.io.ssh import split_target
+from homesplit.io.target import split_target
 
 TYPES = tuple(
     f"_{name}._tcp.local."

@@ -51,6 +51,33 @@ def entries_for(files: Sequence[Path], names: Sequence[str]) -> list[Entry]:
     return found
 
 
+def entries_of(files: Sequence[Path], fingerprint: str) -> list[Entry]:
+    """Entries without a marker that hold the key of that fingerprint, under whatever name."""
+    found: list[Entry] = []
+    for file in files:
+        for number, key in _plain_keys(file):
+            if key.get_fingerprint() == fingerprint:
+                found.append(Entry(file=file, line=number, key=key))
+    return found
+
+
+def _plain_keys(file: Path) -> list[tuple[int, asyncssh.SSHKey]]:
+    found: list[tuple[int, asyncssh.SSHKey]] = []
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        return found
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if len(words) < 3 or words[0][:1] in "#@":
+            continue
+        try:
+            found.append((number, asyncssh.import_public_key(" ".join(words[1:3]))))
+        except (ValueError, asyncssh.KeyImportError):
+            continue
+    return found
+
+
 def _entry(file: Path, number: int, line: str, names: Sequence[str]) -> Entry | None:
     words = line.split()
     if not words or words[0].startswith("#"):
@@ -69,26 +96,6 @@ def _entry(file: Path, number: int, line: str, names: Sequence[str]) -> Entry | 
     except (ValueError, asyncssh.KeyImportError):
         return None
     return None
-
-
-def trusted_names(file: Path) -> dict[str, set[str]]:
-    """Fingerprints that a known_hosts file trusts, with the plain names they stand under."""
-    found: dict[str, set[str]] = {}
-    try:
-        text = file.read_text(errors="replace")
-    except OSError:
-        return found
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) < 3 or words[0][:1] in "#@":
-            continue
-        try:
-            key = asyncssh.import_public_key(" ".join(words[1:3]))
-        except (ValueError, asyncssh.KeyImportError):
-            continue
-        names = set() if words[0].startswith("|") else set(words[0].split(","))
-        found.setdefault(key.get_fingerprint(), set()).update(names)
-    return found
 
 
 def remember(file: Path, names: Sequence[str], key: asyncssh.SSHKey) -> None:

@@ -13,22 +13,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import asyncssh
+from msgspec.structs import replace
 
 from homesplit.errors import HomesplitError, TrustError, UnreachableError, UsageError
 from homesplit.io import known_hosts, ssh_config, ssh_errors, ssh_keys
 from homesplit.io.box import Box, Forward, Pipes
-from homesplit.io.box_store import KnownBox, find_box
+from homesplit.io.box_store import KnownBox, find_box, remember_box
 from homesplit.io.local_box import LocalBox
 from homesplit.io.paths import Paths
+from homesplit.io.relocate import find_again
 from homesplit.io.shell import COMMAND
+from homesplit.io.target import split_target
 
 CONNECT_S = 10.0
 """Deadline of one attempt to connect and log in, without the time a person takes to answer."""
@@ -59,6 +63,8 @@ class _Route:
     identities_only: bool
     agent_path: str
     trust_files: tuple[Path, ...]
+    host_key: str | None = None
+    """Fingerprint of the key that this box must show, wherever it is."""
     config: list[str] = field(default_factory=list[str])
 
     @property
@@ -110,32 +116,45 @@ class Connections:
             raise UsageError(f"{target!r} can't be the name of a box.")
         if is_this_machine(target):
             return LocalBox(target)
-        known = None if _is_typed(target) or self._in_config(target) else self._known(target)
+        known, user = self._known(target)
         if known is None:
-            route = await self._route(target, target)
-            return await self._login(route)
-        return await self._connect_known(target, known)
+            return await self._login(await self._route(target, target))
+        return await self._connect_known(replace(known, user=user or known.user))
 
-    def _in_config(self, target: str) -> bool:
-        return target in ssh_config.host_aliases(ssh_config.config_path())
+    def _known(self, target: str) -> tuple[KnownBox | None, str | None]:
+        """The box met before that `name` or `user@name` means, and that user."""
+        user, host, port = split_target(target)
+        if port is not None or host in ssh_config.host_aliases(ssh_config.config_path()):
+            return None, user
+        return find_box(self._paths, host), user
 
-    def _known(self, target: str) -> KnownBox | None:
-        return find_box(self._paths, target)
-
-    async def _connect_known(self, target: str, known: KnownBox) -> Box:
-        """Try the addresses a box was met at; the key must still be its own."""
+    async def _connect_known(self, known: KnownBox) -> Box:
+        """Try the addresses a box was met at, then look for its host key in the network."""
         failures: list[HomesplitError] = []
         for address in known.addresses:
-            where = f"{known.user}@" if known.user else ""
-            where += f"[{address}]:{known.port}"
             try:
-                route = await self._route(target, where)
-                return await self._login(replace(route, alias=known.name))
-            except UnreachableError as error:
+                return await self._login_at(known, address, known.port)
+            except (_RefusedError, _DeclinedError):
+                raise
+            except (UnreachableError, TrustError) as error:
                 failures.append(error)
-        if failures and not isinstance(failures[-1], TrustError):
-            raise failures[0]
-        return await self._login(await self._route(target, target))
+        moved = await find_again(known.host_key)
+        if moved is not None and moved[0] not in known.addresses:
+            box = await self._login_at(known, *moved)
+            met = replace(known, addresses=(moved[0],), port=moved[1])
+            await asyncio.to_thread(remember_box, self._paths, met)
+            return box
+        if failures:
+            raise next((e for e in failures if isinstance(e, TrustError)), failures[0])
+        return await self._login(await self._route(known.name, known.name))
+
+    async def _login_at(self, known: KnownBox, address: str, port: int) -> SshBox:
+        """Log in at one address, as the box whose key is known."""
+        where = f"{known.user}@" if known.user else ""
+        route = await self._route(known.name, f"{where}[{address}]:{port}")
+        return await self._login(
+            dataclasses.replace(route, alias=known.name, host_key=known.host_key)
+        )
 
     async def _route(self, box: str, target: str) -> _Route:
         """Work out the route by the user's ssh configuration."""
@@ -213,7 +232,7 @@ class Connections:
         last: SshBox | None = None
         for hop in str(route.jump).split(","):
             hop_route = await self._route(hop, hop)
-            hop_route = replace(hop_route, jump=None) if last else hop_route
+            hop_route = dataclasses.replace(hop_route, jump=None) if last else hop_route
             try:
                 last = await self._login(hop_route, depth + 1, tunnel=last)
             except UnreachableError as error:
@@ -243,10 +262,17 @@ class Connections:
         changed = [e for e in entries if e.marker is None and e.key != key]
         if changed:
             raise _changed(route, key, changed, names)
+        if route.host_key is not None and key.get_fingerprint() != route.host_key:
+            raise TrustError(
+                f"another machine than before answers at {route.at}: it shows "
+                f"{key.get_fingerprint()}, not {route.host_key}.",
+                where=route.box,
+                do_next="Run `homesplit discover` to see who is where now.",
+            )
         async with self._asking:
             trusted = await self._ask.trust_host_key(route.box, key.get_fingerprint())
         if not trusted:
-            raise TrustError(
+            raise _DeclinedError(
                 f"its host key {key.get_fingerprint()} is not known here.",
                 where=route.box,
                 do_next="Compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on "
@@ -342,7 +368,11 @@ class _Attempt:
     def _trusted(self, host: str, address: str, port: int | None) -> Sequence[Any]:
         """asyncssh asks which keys it may trust: host keys, authorities, revoked keys."""
         self.address = address or None
-        entries = known_hosts.entries_for(self._route.trust_files, self._route.names(address))
+        route = self._route
+        entries = known_hosts.entries_for(route.trust_files, route.names(address))
+        if route.host_key is not None:
+            # The same machine at an address where its key was never seen is still the same.
+            entries += known_hosts.entries_of(route.trust_files, route.host_key)
         return [
             [e.key for e in entries if e.marker is None],
             [e.key for e in entries if e.marker == "cert-authority"],
@@ -501,26 +531,8 @@ def is_this_machine(target: str) -> bool:
     return target.lower() in {"localhost", own, f"{own}.local"}
 
 
-def split_target(target: str) -> tuple[str | None, str, int | None]:
-    """User, host and port of `[user@]host[:port]`; IPv6 with a port stands in brackets."""
-    user, _, rest = target.rpartition("@")
-    host, port = rest, ""
-    if rest.startswith("["):
-        host, _, tail = rest[1:].partition("]")
-        port = tail.removeprefix(":")
-    elif rest.count(":") == 1:
-        host, _, port = rest.partition(":")
-    if not host or (port and not (port.isdigit() and 0 < int(port) < 65536)):
-        raise UsageError(f"{target!r} is not [user@]host[:port].")
-    return user or None, host, int(port) if port else None
-
-
 def _paths(config: Any, key: str) -> list[Path]:
     return [Path(name).expanduser() for name in config.get(key, ())]
-
-
-def _is_typed(target: str) -> bool:
-    return "@" in target or ":" in target
 
 
 def _given(**values: object) -> dict[str, Any]:
@@ -546,7 +558,15 @@ def _is_closed(box: Box) -> bool:
     return isinstance(box, SshBox) and box.is_closed()
 
 
-def _refused(route: _Route, keys: ssh_keys.FoundKeys, tried_password: bool) -> UnreachableError:
+class _RefusedError(UnreachableError):
+    """The box is there, but lets us not in."""
+
+
+class _DeclinedError(TrustError):
+    """Nobody said that the unknown key is right."""
+
+
+def _refused(route: _Route, keys: ssh_keys.FoundKeys, tried_password: bool) -> _RefusedError:
     tried = [str(f) for f in keys.open_files]
     if route.agent_path:
         tried.append("the agent's keys")
@@ -557,11 +577,11 @@ def _refused(route: _Route, keys: ssh_keys.FoundKeys, tried_password: bool) -> U
     if locked:
         what += f"; locked by a passphrase: {', '.join(locked)}"
     what += "".join(f"; {sentence}" for sentence in keys.broken)
-    return UnreachableError(
+    return _RefusedError(
         f"{what}.",
         where=route.box,
-        do_next=f"Check the user name, or run `ssh-copy-id -p {route.port} "
-        f"{route.user}@{route.host}` once.",
+        do_next=f"If that is not the user there, name it: USER@{route.box}. If it is, run "
+        f"`ssh-copy-id -p {route.port} {route.user}@{route.host}` once.",
     )
 
 

@@ -34,17 +34,21 @@ class ProbeResult(Struct, frozen=True, kw_only=True):
     link: LinkProfile | None = None
 
 
-async def probe(ctx: Context, names: Sequence[str]) -> ProbeResult:
-    """Measure one or two boxes, then the link; raises UnreachableError, TrustError, UsageError."""
-    if not 1 <= len(names) <= 2:
-        raise UsageError("probe takes one box or two.")
+async def probe(ctx: Context, names: Sequence[str], *, only_link: bool = False) -> ProbeResult:
+    """Measure one or two boxes, then the link (or that alone).
+
+    Raises UnreachableError, TrustError, UsageError.
+    """
+    if not 1 <= len(names) <= 2 or (only_link and len(names) != 2):
+        raise UsageError("probe takes one box or two, and two for a link.")
     ctx.emit(StageStarted(stage="probe", sentence=f"Measuring {' and '.join(names)}."))
     async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
         boxes = [await connections.connect(name) for name in names]
         facts = await asyncio.gather(*(gather_facts(box) for box in boxes))
         # One after the other: boxes that share a power strip or this machine must not disturb
         # each other, and the link is measured while both are at rest.
-        profiles = [await _probe_box(ctx, b, f) for b, f in zip(boxes, facts, strict=True)]
+        pairs = [] if only_link else zip(boxes, facts, strict=True)
+        profiles = [await _probe_box(ctx, b, f) for b, f in pairs]
         link = await _probe_link(ctx, boxes, facts) if len(boxes) == 2 else None
     result = ProbeResult(boxes=tuple(profiles), link=link)
     sentence = f"Measured {' and '.join(names)}{' and the link between them' if link else ''}."

@@ -16,7 +16,8 @@ from homesplit.errors import TrustError, UnreachableError, UsageError
 from homesplit.io.box import Box
 from homesplit.io.local_box import LocalBox
 from homesplit.io.paths import Paths
-from homesplit.io.ssh import Connections, split_target
+from homesplit.io.ssh import Connections
+from homesplit.io.target import split_target
 
 
 @dataclass
