@@ -1,0 +1,382 @@
+"""What a deployment will consist of, worked out from what the boxes show; nothing is done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from homesplit_engine.config import WorkerConfig
+from homesplit_engine.records import ModeSetting
+
+from homesplit.core.deployment import Deployment
+from homesplit.core.link import LinkProfile
+from homesplit.core.manifest import FileEntry, Manifest
+from homesplit.errors import DeployError, UsageError
+from homesplit.io.box_facts import BoxFacts, Python
+from homesplit.io.bundle import Bundle
+from homesplit.io.deploy_store import BoxMemory, Memory
+from homesplit.io.local_box import LocalBox
+from homesplit.io.platforms import target_of
+from homesplit.io.remote_process import ProcessState
+from homesplit.io.remote_root import Owner
+from homesplit.stages.deploy_blueprint import (
+    Blueprint,
+    UpOptions,
+    as_plan,
+    choose_addresses,
+    complete,
+    make_blueprint,
+    needed_bytes,
+    refuse,
+)
+from homesplit.stages.deploy_survey import ModelHere, SeenBox, Survey
+
+NONE = {"worker": ProcessState(), "router": ProcessState()}
+RUNNING = {
+    "worker": ProcessState(state="running", pid=1),
+    "router": ProcessState(state="running", pid=2),
+}
+DESK = "desk-a"
+PAIR = ("atlas", "borea")
+MODEL = ModelHere(
+    folder=Path("/models/tiny"),
+    name="tiny",
+    manifest=Manifest(files=(FileEntry(path="model.safetensors", bytes=1000, sha256="aa"),)),
+)
+
+
+def facts(last: int = 11, **changes: Any) -> BoxFacts:
+    """A Linux box with Python 3.11 and 100 GB free."""
+    plain = BoxFacts(
+        home="/home/ann",
+        user="ann",
+        system="Linux",
+        machine="x86_64",
+        libc="glibc 2.36",
+        pythons=(Python(version=(3, 11, 2), path="/usr/bin/python3"),),
+        free_bytes=100_000_000_000,
+        desk_address="10.0.0.2",
+        own_address=f"10.0.0.{last}",
+    )
+    return replace(plain, **changes)
+
+
+def seen(name: str, last: int = 11, *, local: bool = False, **changes: Any) -> SeenBox:
+    """A box on which nothing of ours lies."""
+    box = LocalBox(name)
+    box.local = local
+    box.host_key = f"SHA256:{name}"
+    of_facts = {k: v for k, v in changes.items() if k in BoxFacts.__dataclass_fields__}
+    known = facts(last, **of_facts)
+    plain = SeenBox(
+        box=box,
+        facts=known,
+        target=target_of(known, name),
+        internet=False,
+        owner=None,
+        processes=dict(NONE),  # pyright: ignore[reportArgumentType]
+        worker=None,
+        router=None,
+    )
+    return replace(plain, **{k: v for k, v in changes.items() if k not in of_facts})
+
+
+def surveyed(*boxes: SeenBox) -> Survey:
+    """Those boxes, a model of 1,000 bytes, an engine."""
+    bundle = Bundle(hash="e1", data=b"zip", requirements="torch==1\n")
+    return Survey(boxes=boxes, model=MODEL, bundle=bundle)
+
+
+def blueprint(
+    found: Survey,
+    setting: ModeSetting | None = None,
+    *,
+    memory: Memory | None = None,
+    keys: dict[str, str] | None = None,
+    link: LinkProfile | None = None,
+    **options: Any,
+) -> Blueprint:
+    """The deployment of `found` as this desk plans it."""
+    names = [each.name for each in found.boxes]
+    wanted = complete(setting or ModeSetting(), names)
+    return make_blueprint(
+        found, wanted, UpOptions(**options), memory=memory, keys=keys, link=link, desk=DESK
+    )
+
+
+def pair() -> Survey:
+    """Two fresh boxes."""
+    return surveyed(seen("atlas", 11), seen("borea", 12))
+
+
+def deployed(**later: Any) -> tuple[Survey, Memory, dict[str, str]]:
+    """The pair after `up`: everything there and running, remembered with its keys."""
+    plan = blueprint(pair())
+    keys = {"router": "R" * 40, "atlas": "A" * 40, "borea": "B" * 40}
+    memory = Memory(
+        deployment=Deployment(
+            id="d1",
+            boxes=(),
+            router_box=plan.router_box,
+            model="tiny",
+            setting=plan.setting,
+            router_port=plan.router_port,
+        ),
+        boxes=tuple(
+            BoxMemory(
+                name=part.name,
+                root=part.place.root,
+                address=part.address,
+                control_port=part.worker.control_port,
+                kv_port=part.worker.kv_port,
+                env=part.place.env,
+                engine=part.place.engine,
+                model=part.model,
+            )
+            for part in plan.parts
+        ),
+    )
+    owner = Owner(desk=DESK, who="ann@desk", deployment="d1", since="today")
+    boxes: list[SeenBox] = []
+    for part in plan.parts:
+        router = part.router
+        if router is not None:
+            workers = tuple(
+                msgspec.structs.replace(worker, public_key=keys[worker.box])
+                for worker in router.workers
+            )
+            router = msgspec.structs.replace(router, workers=workers)
+        there = replace(
+            part.seen.facts,
+            present=True,
+            envs=frozenset({part.place.env}),
+            engines=frozenset({part.place.engine}),
+            models=frozenset({part.model}),
+            listening=frozenset({part.worker.control_port, part.worker.kv_port}),
+        )
+        after = replace(
+            part.seen,
+            facts=there,
+            owner=owner,
+            processes=dict(RUNNING),
+            worker=part.worker,
+            router=router,
+        )
+        boxes.append(replace(after, **later.get(part.name, {})))
+    return surveyed(*boxes), memory, keys
+
+
+def needs(plan: Blueprint) -> dict[str, tuple[bool, ...]]:
+    """By box: environment, engine, model, worker, router."""
+    return {
+        part.name: (
+            part.needs_env,
+            part.needs_engine,
+            part.needs_model,
+            part.needs_worker,
+            part.needs_router,
+        )
+        for part in plan.parts
+    }
+
+
+def test_a_fresh_pair_needs_everything_and_one_router() -> None:
+    plan = blueprint(pair())
+    assert needs(plan) == {"atlas": (True,) * 5, "borea": (True, True, True, True, False)}
+    assert plan.fresh_keys
+
+
+def test_what_runs_as_it_should_is_left_alone() -> None:
+    found, memory, keys = deployed()
+    plan = blueprint(found, memory=memory, keys=keys)
+    assert needs(plan) == {"atlas": (False,) * 5, "borea": (False,) * 5}
+    changes = as_plan(plan, found, {}).changes
+    assert [change for change in changes if change.needed] == []
+    assert all(change.why for change in changes)
+
+
+def test_only_a_dead_worker_is_started_again() -> None:
+    found, memory, keys = deployed(borea={"processes": NONE})
+    assert needs(blueprint(found, memory=memory, keys=keys)) == {
+        "atlas": (False,) * 5,
+        "borea": (False, False, False, True, False),
+    }
+
+
+def test_another_mode_alone_starts_nothing() -> None:
+    found, memory, keys = deployed()
+    plan = blueprint(found, ModeSetting(mode="split"), memory=memory, keys=keys)
+    assert needs(plan) == {"atlas": (False,) * 5, "borea": (False,) * 5}
+
+
+def test_another_thread_count_restarts_the_workers_only() -> None:
+    found, memory, keys = deployed()
+    plan = blueprint(found, memory=memory, keys=keys, threads=2)
+    assert needs(plan)["atlas"] == (False, False, False, True, False)
+
+
+def test_a_box_that_another_desk_has_taken_since_gets_fresh_keys_all_over() -> None:
+    theirs = Owner(desk="desk-b", who="bob@desk", deployment="d2", since="today")
+    found, memory, keys = deployed(borea={"owner": theirs})
+    plan = blueprint(found, memory=memory, keys=keys)
+    assert plan.fresh_keys
+    assert [part.needs_worker for part in plan.parts] == [True, True]
+
+
+def test_a_new_engine_version_is_brought_and_restarts_but_keeps_packages_and_model() -> None:
+    found, memory, keys = deployed()
+    newer = replace(found, bundle=replace(found.bundle, hash="e2"))
+    plan = blueprint(newer, memory=memory, keys=keys)
+    assert needs(plan)["atlas"] == (False, True, False, True, True)
+
+
+def test_workers_listen_where_the_measured_link_goes() -> None:
+    link = LinkProfile(
+        a="borea", b="atlas", source="probe", address_a="10.9.0.2", address_b="10.9.0.1"
+    )
+    assert choose_addresses(pair().boxes, link) == {"atlas": "10.9.0.1", "borea": "10.9.0.2"}
+
+
+def test_without_a_measured_link_they_listen_where_ssh_came_in() -> None:
+    boxes = (seen("here", local=True, own_address=None), seen("borea", 12))
+    assert choose_addresses(boxes, None) == {"here": "10.0.0.2", "borea": "10.0.0.12"}
+
+
+def test_one_box_alone_listens_on_loopback() -> None:
+    assert choose_addresses((seen("atlas"),), None) == {"atlas": "127.0.0.1"}
+
+
+def test_a_name_is_no_address_to_listen_on() -> None:
+    boxes = (seen("atlas", own_address="atlas.local"), seen("borea", 12))
+    with pytest.raises(DeployError, match=r"atlas: its address atlas\.local is no IP address"):
+        choose_addresses(boxes, None)
+
+
+def test_a_taken_port_is_stepped_over_and_a_chosen_one_is_not() -> None:
+    found = surveyed(seen("atlas", listening=frozenset({47611})), seen("borea", 12))
+    plan = blueprint(found)
+    assert [part.worker.control_port for part in plan.parts] == [47620, 47610]
+    assert plan.router_port == 47622
+    with pytest.raises(DeployError, match="atlas: port 47611 is taken"):
+        blueprint(found, port=47610)
+
+
+def test_ports_that_our_own_processes_hold_are_kept() -> None:
+    found, memory, keys = deployed()
+    plan = blueprint(found, memory=memory, keys=keys, port=47610)
+    assert [part.worker.control_port for part in plan.parts] == [47610, 47610]
+
+
+@pytest.mark.parametrize("port", [80, 70000])
+def test_a_port_that_cannot_be_is_wrong_usage(port: int) -> None:
+    with pytest.raises(UsageError, match="--port"):
+        blueprint(pair(), port=port)
+
+
+def test_kv_is_kept_alike_on_both_boxes() -> None:
+    gpus = surveyed(seen("atlas", 11, gpu="nvidia"), seen("borea", 12, gpu="nvidia"))
+    one = surveyed(seen("atlas", 11, gpu="nvidia"), seen("borea", 12))
+    assert {part.worker.dtype for part in blueprint(gpus).parts} == {"bfloat16"}
+    assert {part.worker.dtype for part in blueprint(one).parts} == {"float32"}
+
+
+def test_two_names_of_one_machine_are_loopback_and_said_so() -> None:
+    twin = seen("twin", 11)
+    twin.box.host_key = "SHA256:atlas"
+    plan = blueprint(surveyed(seen("atlas", 11), twin))
+    assert plan.loopback
+    assert "measures no network" in plan.warnings[0]
+
+
+def test_the_router_lies_where_answers_are_written() -> None:
+    setting = ModeSetting(mode="split", prefill_box="atlas")
+    plan = blueprint(pair(), setting)
+    assert (plan.router_box, plan.setting.decode_box) == ("borea", "borea")
+
+
+@pytest.mark.parametrize(
+    ("setting", "boxes"),
+    [
+        (ModeSetting(mode="split"), ("atlas",)),
+        (ModeSetting(mode="split", prefill_box="atlas", decode_box="atlas"), PAIR),
+        (ModeSetting(mode="colocated", decode_box="corvo"), PAIR),
+    ],
+)
+def test_a_mode_that_the_boxes_cannot_run_is_wrong_usage(
+    setting: ModeSetting, boxes: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError):
+        complete(setting, boxes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"pythons": ()}, r"no Python 3\.11 to 3\.13 \(none at all\) and no internet"),
+        (
+            {"pythons": (Python(version=(3, 8, 10), path="/usr/bin/python3"),)},
+            r"\(only 3\.8\.10\)",
+        ),
+        ({"free_bytes": 500_000_000}, r"its disk has 0\.5 GB free, and this takes 1\.3 GB"),
+    ],
+)
+def test_a_box_that_cannot_take_its_part_is_refused(changes: dict[str, Any], says: str) -> None:
+    part = blueprint(surveyed(seen("atlas", **changes))).parts[0]
+    with pytest.raises(DeployError, match=says):
+        refuse(part, needed_bytes(part, None, 1000))
+
+
+def test_a_box_with_internet_needs_no_python_of_its_own() -> None:
+    part = blueprint(surveyed(seen("atlas", pythons=(), internet=True))).parts[0]
+    refuse(part, needed_bytes(part, None, 1000))
+    assert part.python is None
+
+
+def test_free_space_that_is_not_known_refuses_nothing() -> None:
+    part = blueprint(surveyed(seen("atlas", free_bytes=None))).parts[0]
+    refuse(part, needed_bytes(part, None, 10**15))
+
+
+def test_nothing_to_bring_needs_no_room() -> None:
+    found, memory, keys = deployed()
+    part = blueprint(found, memory=memory, keys=keys).parts[0]
+    assert needed_bytes(part, None, 1000) == 0
+
+
+def test_the_plan_names_every_process_port_and_unit() -> None:
+    found = surveyed(seen("atlas", 11, unit=True), seen("borea", 12))
+    changes = as_plan(blueprint(found), found, {}).changes
+    of_atlas = {(c.kind, c.what) for c in changes if c.box == "atlas"}
+    assert {
+        ("process", "homesplit_engine worker"),
+        ("process", "homesplit_engine router"),
+        ("unit", "homesplit-worker (systemd, transient)"),
+        ("port", "10.0.0.11:47610 (control)"),
+        ("port", "10.0.0.11:47611 (hand-off)"),
+        ("port", "127.0.0.1:47612 (API)"),
+    } <= of_atlas
+    assert {c.kind for c in changes if c.box == "borea"} == {
+        "folder",
+        "file",
+        "environment",
+        "model",
+        "process",
+        "port",
+    }
+    model = next(c for c in changes if c.kind == "model")
+    assert (model.bytes, model.needed) == (1000, True)
+
+
+def test_no_key_stands_in_the_plan() -> None:
+    found, memory, keys = deployed(borea={"processes": NONE})
+    plan = as_plan(blueprint(found, memory=memory, keys=keys), found, {})
+    text = msgspec.json.encode(plan).decode()
+    assert [key for key in keys.values() if key in text] == []
+
+
+def test_a_workers_settings_hold_no_secret() -> None:
+    fields = WorkerConfig.__struct_fields__
+    assert [name for name in fields if "secret" in name or name.endswith("_key")] == []
