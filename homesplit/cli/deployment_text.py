@@ -31,6 +31,8 @@ def deployment_lines(deployment: Deployment) -> list[str]:
     """How a deployment stands."""
     setting = deployment.setting
     lines = [f"{deployment.model} in mode {setting.mode}, {setting.prefill} prefill"]
+    if deployment.held_by:
+        lines.append(f"  {deployment.held_by}")
     for box in deployment.boxes:
         pid = f" (pid {box.pid})" if box.pid else ""
         lines.append(f"  {box.box} worker at {box.address}: {box.state}{pid}{_why(box.why)}")

@@ -58,5 +58,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     started_at: str | None = None
     router_state: Literal["running", "stopped", "unreachable", "absent", "starting"] = "absent"
     router_why: str | None = None
+    held_by: str | None = None
+    """The other desk whose deployment this is, None when it is this desk's own."""
     url: str | None = None
     """The API as reached from the desk now (SSH forwarding), None when not forwarded."""

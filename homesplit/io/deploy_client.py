@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import aiohttp
 import msgspec
@@ -19,9 +18,9 @@ class _Status(Struct, frozen=True):
     setting: ModeSetting
 
 
-async def read_setting(url: str, key_file: str | None) -> ModeSetting:
+async def read_setting(url: str, key: str | None) -> ModeSetting:
     """The mode in force; raises aiohttp.ClientError, OSError, TimeoutError or MsgspecError."""
-    raw = await _get(f"{url}/homesplit/status", await asyncio.to_thread(_key, key_file))
+    raw = await _get(f"{url}/homesplit/status", key)
     return msgspec.json.decode(raw, type=_Status).setting
 
 
@@ -53,7 +52,3 @@ async def _get(url: str, key: str | None) -> bytes:
     ):
         reply.raise_for_status()
         return await reply.read()
-
-
-def _key(key_file: str | None) -> str | None:
-    return Path(key_file).read_text().strip() if key_file else None

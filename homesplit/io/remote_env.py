@@ -11,14 +11,26 @@ from shlex import quote
 from homesplit.errors import DeployError
 from homesplit.io.box import Box
 from homesplit.io.model_store import hash_file
+from homesplit.io.remote_process import WHO
 from homesplit.io.remote_root import must
 from homesplit.io.wheelhouse import Wheelhouse
 
 _INSTALL_DEADLINE_S = 3600.0
 _IDLE_S = 900.0
 
+_ONE_AT_A_TIME = r"""
+run="$ROOT/run"; mkdir -p "$run"
+# What a lost desk's command left at work there must not write into the same folder.
+if alive maker; then
+  kill -TERM -- "-$pid" 2>/dev/null || kill -TERM "$pid"
+  n=0; while alive maker && [ $n -lt 20 ]; do n=$((n + 1)); sleep 0.25; done
+  if alive maker; then kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid"; fi
+fi
+printf '%s\n%s\n' "$$" "$(token $$)" >"$run/maker.pid"
+"""
+
 _SETUP = r"""
-set -eu; umask 077
+set -eu
 dir="$ROOT/env/$KEY"; cache="$ROOT/uv-cache"
 export UV_CACHE_DIR="$cache" UV_PYTHON_INSTALL_DIR="$ROOT/python" UV_PYTHON_INSTALL_BIN=0
 export UV_NO_PROGRESS=1 UV_HTTP_TIMEOUT=60 XDG_CACHE_HOME="$ROOT/cache" PYTHONNOUSERSITE=1
@@ -35,7 +47,7 @@ rm -rf "$cache" "$ROOT/wheelhouse" "$ROOT/env/$KEY.txt"
 """
 
 _MARK = r"""
-sleep 0.1; printf '%s\n' "$KEY" >"$dir/.complete"
+sleep 0.1; printf '%s\n' "$KEY" >"$dir/.complete"; rm -f "$run/maker.pid"
 """
 
 
@@ -99,7 +111,7 @@ async def make_env(
         install += " --torch-backend=auto"
     python = quote(order.python) if order.python else "3.11 --python-preference only-managed"
     script = (
-        f"ROOT={quote(root)}; KEY={quote(order.key)}\n{_SETUP}"
+        f"umask 077; ROOT={quote(root)}; KEY={quote(order.key)}\n{WHO}{_ONE_AT_A_TIME}{_SETUP}"
         f'{quote(uv)} venv --quiet --python {python} "$dir"\n{install}\n{_CHECK}{_MARK}'
     )
     last: list[str] = []

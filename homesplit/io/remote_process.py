@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from shlex import quote
 from typing import Literal
@@ -20,8 +21,10 @@ _ROUND_S = 15
 _PID_S = 12
 """Within this time a started process has noted its pid, or it never started."""
 _STOP_S = 12
+_GUARD_S = 30
+"""A started process that is not kept, and hears so long nothing of the desk, ends."""
 
-_WHO = r"""
+WHO = r"""
 token() {
   if [ -r "/proc/$1/stat" ]; then
     stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
@@ -47,9 +50,26 @@ role=$1
 umask 077
 cd "$run" || exit 1
 """
-    + _WHO
+    + WHO
     + r"""
 printf '%s\n%s\n' "$$" "$(token $$)" >"$role.pid.new" && mv -f "$role.pid.new" "$role.pid"
+guard() {
+  n=0; seen=
+  while [ ! -f "$role.kept" ] && alive "$role" && [ "$pid" = $$ ]; do
+    said=$(cat desk 2>/dev/null)
+    if [ "$said" = "$seen" ]; then n=$((n + 1)); else n=0; seen=$said; fi
+    if [ $n -ge GUARD_ROUNDS ]; then
+      trap '' TERM
+      echo "ended again: the desk was lost before all was started" >>"$role.log"
+      kill -TERM -- "-$$" 2>/dev/null || kill -TERM $$ 2>/dev/null
+      sleep 5; alive "$role" && kill -KILL $$ 2>/dev/null
+      rm -f "$role.pid" "$role.ready" "$role.keys"
+      return
+    fi
+    sleep 2
+  done
+}
+(guard </dev/null >/dev/null 2>&1 &)
 exec "$python" -m homesplit_engine "$role" --config "$run/$role.json" \
   </dev/null >>"$run/$role.log" 2>&1
 """
@@ -57,7 +77,7 @@ exec "$python" -m homesplit_engine "$role" --config "$run/$role.json" \
 
 _START = r"""
 cd "$run" || exit 1
-rm -f "$role.ready" "$role.pid"
+rm -f "$role.ready" "$role.pid" "$role.kept"
 if [ "$(wc -c <"$role.log" 2>/dev/null || echo 0)" -gt 5000000 ]; then
   mv -f "$role.log" "$role.log.1"
 fi
@@ -106,16 +126,16 @@ exit 0
 """
 
 _STOP = r"""
-for role in router worker; do
+for role in router worker maker; do
   if alive "$role"; then kill -TERM -- "-$pid" 2>/dev/null || kill -TERM "$pid" 2>/dev/null; fi
 done
 n=0
 while [ $n -lt $ROUNDS ]; do
-  if ! alive router && ! alive worker; then break; fi
+  if ! alive router && ! alive worker && ! alive maker; then break; fi
   n=$((n + 1)); sleep 0.25
 done
 left=0
-for role in router worker; do
+for role in router worker maker; do
   if alive "$role"; then kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid"; sleep 0.25; fi
   if alive "$role"; then left=1; else rm -f "$run/$role.pid" "$run/$role.ready"; fi
 done
@@ -177,7 +197,7 @@ async def write_launcher(box: Box, place: EnginePlace) -> None:
         "HF_HUB_OFFLINE": "1",
     }
     lines = [f"{key}={quote(value)}; export {key}" for key, value in settings.items()]
-    head, rest = _LAUNCH.split("\n", 1)
+    head, rest = _LAUNCH.replace("GUARD_ROUNDS", str(_GUARD_S // 2)).split("\n", 1)
     script = "\n".join([head, *lines, rest])
     await box.write(f"{place.run}/launch", script.encode(), mode=0o700)
 
@@ -192,9 +212,9 @@ async def start(box: Box, place: EnginePlace, role: Role) -> None:
 async def wait_ready(box: Box, place: EnginePlace, role: Role) -> str:
     """The ready file's JSON once it is there; raises DeployError with the log's last words."""
     rounds = f"ROUNDS={_ROUND_S * 4}; PATIENCE={round(_PID_S * 4)}"
-    script = f"{_head(place.run)}role={role}; {rounds}\n{_WHO}{_WAIT}"
+    script = f"{_head(place.run)}role={role}; {rounds}\n{WHO}{_WAIT}"
     for _ in range(round(_READY_S / _ROUND_S)):
-        output = await box.run(script, timeout_s=_ROUND_S * 2.0)
+        output = await box.run(script, timeout_s=_ROUND_S + 10.0)
         if output.ok:
             return output.stdout
         if output.code == 9:
@@ -210,9 +230,20 @@ async def wait_ready(box: Box, place: EnginePlace, role: Role) -> str:
     )
 
 
+async def still_here(box: Box, root: str) -> None:
+    """Tell the processes being started that this desk still looks after them."""
+    await box.run(f'{_head(f"{root}/run")}cd "$run" && echo {secrets.token_hex(8)} >desk')
+
+
+async def keep(box: Box, root: str) -> None:
+    """All is started: the processes live on without us."""
+    script = _head(f"{root}/run") + 'cd "$run" && : >worker.kept && : >router.kept && rm -f desk'
+    must(await box.run(script), box, "mark the engine as started")
+
+
 async def states(box: Box, root: str) -> dict[Role, ProcessState]:
     """Both processes as they are now."""
-    output = await box.run(f"{_head(f'{root}/run')}{_WHO}{_STATE}")
+    output = await box.run(f"{_head(f'{root}/run')}{WHO}{_STATE}")
     return parse_states(output.stdout)
 
 
@@ -239,7 +270,7 @@ def parse_states(text: str) -> dict[Role, ProcessState]:
 
 async def stop(box: Box, root: str) -> None:
     """End both processes, by force when they don't; raises DeployError when one lives on."""
-    script = f"{_head(f'{root}/run')}ROUNDS={_STOP_S * 4}\n{_WHO}{_STOP}"
+    script = f"{_head(f'{root}/run')}ROUNDS={_STOP_S * 4}\n{WHO}{_STOP}"
     output = await box.run(script, timeout_s=_STOP_S + 30.0)
     if not output.ok:
         raise DeployError(

@@ -74,10 +74,22 @@ def read_owner(text: str | None) -> Owner | None:
 def held_by_other(owner: Owner, box: str) -> DeployError:
     """The error that tells who holds the box."""
     return DeployError(
-        f"it is held by {owner.who} since {owner.since} (deployment {owner.deployment}).",
+        f"it is {holds(owner)}.",
         where=box,
-        do_next="Ask them to run `homesplit down`, or take it over with --take-over.",
+        do_next=f"Look on with `homesplit status {box}`, ask them to run `homesplit down`, or take "
+        "it over with --take-over.",
     )
+
+
+def holds(owner: Owner) -> str:
+    """Who holds a box, in words."""
+    return f"held by {owner.who} since {owner.since} (deployment {owner.deployment})"
+
+
+async def owner_of(box: Box, root: str) -> Owner | None:
+    """Whose name is on the box now."""
+    raw = await box.read(f"{root}/run/owner.json")
+    return read_owner(raw.decode(errors="replace")) if raw else None
 
 
 async def claim(box: Box, owner: Owner, *, take_over: bool) -> None:

@@ -38,6 +38,7 @@ from homesplit.stages.deploy_blueprint import (
     needed_bytes,
     refuse,
 )
+from homesplit.stages.deploy_look import api_key_there, look_on
 from homesplit.stages.deploy_state import box_state, router_state
 from homesplit.stages.deploy_survey import Survey, survey, together
 from homesplit.stages.deploy_work import bring, new_memory, run_engine, undo
@@ -116,27 +117,35 @@ async def up(
     return deployment
 
 
-async def status(ctx: Context) -> Deployment | None:
-    """The deployment as its boxes tell it now; None when there is none."""
-    memory = DeployStore(ctx.paths.deployments).load()
-    if memory is None:
-        ctx.emit(DeploymentSeen(deployment=None))
-        return None
+async def status(ctx: Context, boxes: tuple[str, ...] = ()) -> Deployment | None:
+    """The deployment as its boxes tell it now; None when there is none. Changes nothing.
+
+    `boxes` are looked at whoever deployed there; without them it is this desk's own.
+    """
+    store = DeployStore(ctx.paths.deployments)
+    memory = store.load()
     async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
-        router_box = memory.deployment.router_box
-        boxes, (router, why, setting) = await asyncio.gather(
-            together(box_state(connections, part) for part in memory.boxes),
-            router_state(connections, memory, router_box),
-        )
-    deployment = msgspec.structs.replace(
+        if memory is None or not set(boxes) <= {part.name for part in memory.boxes}:
+            seen = await look_on(connections, boxes, store.desk_id()) if boxes else None
+        else:
+            seen = await _own_status(connections, store, memory)
+    ctx.emit(DeploymentSeen(deployment=seen))
+    return seen
+
+
+async def _own_status(connections: Connections, store: DeployStore, memory: Memory) -> Deployment:
+    router_box = memory.deployment.router_box
+    boxes, (router, why, setting) = await asyncio.gather(
+        together(box_state(connections, part, store.desk_id()) for part in memory.boxes),
+        router_state(connections, memory, router_box, store.api_key()),
+    )
+    return msgspec.structs.replace(
         memory.deployment,
         boxes=tuple(boxes),
         router_state=router,
         router_why=why,
         setting=setting or memory.deployment.setting,
     )
-    ctx.emit(DeploymentSeen(deployment=deployment))
-    return deployment
 
 
 async def down(ctx: Context) -> Deployment | None:
@@ -189,9 +198,10 @@ async def fetch_only(ctx: Context, target: Target) -> Wheelhouse:
 @asynccontextmanager
 async def forward(ctx: Context, deployment: Deployment) -> AsyncGenerator[Api, None]:
     """The router's API on this machine's loopback, carried over SSH while the block lasts."""
-    key = DeployStore(ctx.paths.deployments).api_key()
+    store = DeployStore(ctx.paths.deployments)
     async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
         box = await connections.connect(deployment.router_box)
+        key = store.api_key() if deployment.held_by is None else await api_key_there(box)
         way = await box.forward("127.0.0.1", deployment.router_port)
         try:
             yield Api(f"http://127.0.0.1:{way.port}", key)

@@ -11,7 +11,8 @@ from homesplit_engine.records import ModeSetting
 
 from homesplit.core.deployment import DeployedBox
 from homesplit.errors import UnreachableError
-from homesplit.io import remote_process
+from homesplit.io import remote_process, remote_root
+from homesplit.io.box import Box
 from homesplit.io.deploy_client import read_setting
 from homesplit.io.deploy_store import BoxMemory, Memory
 from homesplit.io.remote_process import ProcessState
@@ -21,24 +22,29 @@ State = Literal["running", "stopped", "unreachable", "absent", "starting"]
 """One word for a worker or the router."""
 
 
-async def box_state(connections: Connections, part: BoxMemory) -> DeployedBox:
+async def box_state(connections: Connections, part: BoxMemory, desk: str) -> DeployedBox:
     """One box's worker; a box that can't be reached is `unreachable`, with the reason."""
     try:
         box = await connections.connect(part.name)
         process = (await remote_process.states(box, part.root))["worker"]
+        owner = await remote_root.owner_of(box, part.root)
     except UnreachableError as error:
         return DeployedBox(
             box=part.name, address=part.address, state="unreachable", why=error.sentence()
         )
-    return deployed_box(part, process)
+    if owner is not None and owner.desk != desk:
+        return DeployedBox(
+            box=part.name, address=part.address, state="absent", why=remote_root.holds(owner)
+        )
+    return deployed_box(part.name, part.address, process)
 
 
-def deployed_box(part: BoxMemory, process: ProcessState) -> DeployedBox:
+def deployed_box(name: str, address: str, process: ProcessState) -> DeployedBox:
     """A worker's process as a box of the deployment."""
     state, why = in_words(process)
     return DeployedBox(
-        box=part.name,
-        address=part.address,
+        box=name,
+        address=address,
         state=state,
         why=why,
         pid=process.pid if state in ("running", "starting") else None,
@@ -59,7 +65,7 @@ def in_words(process: ProcessState) -> tuple[State, str | None]:
 
 
 async def router_state(
-    connections: Connections, memory: Memory, name: str
+    connections: Connections, memory: Memory, name: str, key: str | None
 ) -> tuple[State, str | None, ModeSetting | None]:
     """The router's state, the reason, and the mode that it says is in force."""
     part = memory.box(name)
@@ -71,22 +77,20 @@ async def router_state(
         state, why = in_words(process)
         if state != "running":
             return state, why, None
-        way = await box.forward("127.0.0.1", memory.deployment.router_port)
+        return state, None, await setting_in_force(box, memory.deployment.router_port, key)
     except UnreachableError as error:
         return "unreachable", error.sentence(), None
-    try:
-        return "running", None, await _setting(way.port, memory)
-    finally:
-        await way.close()
 
 
-async def _setting(port: int, memory: Memory) -> ModeSetting | None:
-    """The mode in force as the router tells it; None when it does not answer."""
-    key_file = memory.deployment.api_key_file
+async def setting_in_force(box: Box, port: int, key: str | None) -> ModeSetting | None:
+    """The mode as the router on that box tells it; None when it does not answer."""
+    way = await box.forward("127.0.0.1", port)
     try:
-        return await read_setting(f"http://127.0.0.1:{port}", key_file)
+        return await read_setting(f"http://127.0.0.1:{way.port}", key)
     except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError):
         return None
+    finally:
+        await way.close()
 
 
 def _fingerprint(ready: str | None) -> str | None:

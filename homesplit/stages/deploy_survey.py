@@ -96,8 +96,8 @@ async def look(connections: Connections, name: str) -> SeenBox:
     internet, processes, worker, router = await asyncio.gather(
         box_facts.reaches_internet(box),
         remote_process.states(box, facts.root),
-        _settings(box, f"{run}/worker.json", WorkerConfig),
-        _settings(box, f"{run}/router.json", RouterConfig),
+        read_settings(box, f"{run}/worker.json", WorkerConfig),
+        read_settings(box, f"{run}/router.json", RouterConfig),
     )
     return SeenBox(
         box=box,
@@ -135,7 +135,8 @@ async def together(work: Iterable[Awaitable[_T]]) -> list[_T]:
         raise
 
 
-async def _settings(box: Box, path: str, kind: type[_T]) -> _T | None:
+async def read_settings(box: Box, path: str, kind: type[_T]) -> _T | None:
+    """An engine process's settings as they lie on the box, None when there are none we know."""
     raw = await box.read(path)
     if raw is None:
         return None

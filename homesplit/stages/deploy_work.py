@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -14,7 +14,7 @@ from homesplit_engine.config import RouterConfig, WorkerAddress
 
 from homesplit.core.deployment import DeployedBox, Deployment
 from homesplit.core.events import Progress
-from homesplit.errors import DeployError
+from homesplit.errors import DeployError, HomesplitError
 from homesplit.io import remote_env, remote_files, remote_process, remote_root, wheelhouse
 from homesplit.io.deploy_client import read_setting, wait_healthy
 from homesplit.io.deploy_store import BoxMemory, DeployStore, Memory, desk_name
@@ -29,7 +29,8 @@ from homesplit.stages.serve import set_mode
 STAGE = "deploy"
 _TELL_EVERY_S = 0.3
 _HEALTH_S = 60.0
-_UNDO_S = 45.0
+_UNDO_S = 25.0
+_HERE_EVERY_S = 3.0
 
 
 def new_memory(store: DeployStore, blueprint: Blueprint, found: Survey) -> Memory:
@@ -99,13 +100,35 @@ async def run_engine(
     """Start workers and router that do not run as they should; returns what runs then."""
     if any(part.needs_router for part in blueprint.parts):
         await together(_end_old(part) for part in blueprint.parts)
-    ready = await together(_run_worker(ctx, store, part) for part in blueprint.parts)
-    router_part = next(part for part in blueprint.parts if part.router)
-    await _run_router(ctx, store, router_part)
-    await _confirm(ctx, store, router_part, blueprint)
+    async with _looked_after(blueprint.parts):
+        ready = await together(_run_worker(ctx, store, part) for part in blueprint.parts)
+        router_part = next(part for part in blueprint.parts if part.router)
+        await _run_router(ctx, store, router_part)
+        await _confirm(ctx, store, router_part, blueprint)
+        await together(remote_process.keep(p.seen.box, p.place.root) for p in blueprint.parts)
     return msgspec.structs.replace(
         memory.deployment, boxes=tuple(ready), router_state="running", router_why=None
     )
+
+
+@contextlib.asynccontextmanager
+async def _looked_after(parts: Sequence[BoxPart]) -> AsyncGenerator[None, None]:
+    """Tell each box again and again that we are here: what is started without us ends itself."""
+
+    async def tell(part: BoxPart) -> None:
+        while True:
+            # A box that can't be told is what the guard there waits for; the start itself fails.
+            with contextlib.suppress(HomesplitError):
+                await remote_process.still_here(part.seen.box, part.place.root)
+            await asyncio.sleep(_HERE_EVERY_S)
+
+    tasks = [asyncio.create_task(tell(part), name=f"look after {part.name}") for part in parts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def undo(store: DeployStore, blueprint: Blueprint) -> None:
@@ -125,8 +148,7 @@ async def undo(store: DeployStore, blueprint: Blueprint) -> None:
 async def _undo_box(store: DeployStore, part: BoxPart) -> None:
     if not part.needs_worker:
         return
-    held = await part.seen.box.read(f"{part.place.run}/owner.json")
-    owner = remote_root.read_owner(held.decode(errors="replace") if held else None)
+    owner = await remote_root.owner_of(part.seen.box, part.place.root)
     if owner is None or owner.desk != store.desk_id():
         return
     await remote_process.stop(part.seen.box, part.place.root)
@@ -207,7 +229,7 @@ async def _run_worker(ctx: Context, store: DeployStore, part: BoxPart) -> Deploy
         await remote_process.wait_ready(box, place, "worker")
         _tell(ctx, part, "start", "the worker is ready")
     process = (await remote_process.states(box, place.root))["worker"]
-    return deployed_box(_remembered(part), process)
+    return deployed_box(part.name, part.address, process)
 
 
 async def _run_router(ctx: Context, store: DeployStore, part: BoxPart) -> None:
@@ -243,7 +265,7 @@ async def _confirm(ctx: Context, store: DeployStore, part: BoxPart, blueprint: B
     url = f"http://127.0.0.1:{way.port}"
     try:
         await wait_healthy(url, store.api_key(), wait_s=_HEALTH_S)
-        running = await read_setting(url, str(store.api_key_file))
+        running = await read_setting(url, store.api_key())
         if running != blueprint.setting:
             await set_mode(ctx, url, store.api_key(), blueprint.setting)
     finally:

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from shlex import quote
 
 import pytest
 import pytest_asyncio
@@ -112,6 +113,36 @@ async def test_a_process_that_never_noted_its_pid_is_given_up_with_the_log(
     await box.write(f"{place.run}/worker.log", b"no such interpreter\n")
     with pytest.raises(DeployError, match="no such interpreter"):
         await remote_process.wait_ready(box, place, "worker")
+
+
+async def test_a_process_whose_desk_is_lost_before_all_is_started_ends_itself(
+    box: LocalBox, place: EnginePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_process, "_GUARD_S", 2)
+    await remote_process.write_launcher(box, place)
+    await box.write(f"{place.run}/worker.keys", b"secret")
+    await _start(box, place)
+    there = "n=0; until [ -f worker.pid ] || [ $n -gt 99 ]; do n=$((n+1)); sleep 0.1; done"
+    gone = "n=0; while [ -f worker.pid ] && [ $n -lt 99 ]; do n=$((n+1)); sleep 0.2; done"
+    shown = await box.run(
+        f"cd {quote(place.run)} && {there}; head -n 1 worker.pid; {gone}; cat worker.log; ls"
+    )
+    pid, *rest = shown.stdout.splitlines()
+    assert _is_gone(int(pid))
+    assert "ended again: the desk was lost before all was started" in rest
+    assert not {"worker.pid", "worker.keys"} & set(rest)
+
+
+async def test_a_kept_process_lives_on_without_the_desk(
+    box: LocalBox, place: EnginePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_process, "_GUARD_S", 2)
+    await remote_process.write_launcher(box, place)
+    await _start(box, place)
+    await remote_process.keep(box, place.root)
+    await remote_process.wait_ready(box, place, "worker")
+    await box.run("sleep 5")
+    assert (await remote_process.states(box, place.root))["worker"].state == "running"
 
 
 async def test_a_script_leaves_no_pipe_and_no_process_behind(box: LocalBox) -> None:
