@@ -34,12 +34,23 @@ class Road:
         self, *words: str, timeout_s: float = 120.0, ssh_config: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as typed."""
-        environment = {
+        command = [*COMMAND, *words]
+        environment = self._environment(ssh_config)
+        return self.lab.desk(command, environment=environment, timeout_s=timeout_s)
+
+    def ask(self, question: str) -> str:
+        """The answer of what is deployed."""
+        command = [sys.executable, "-m", "tests.lab.chat", question]
+        done = self.lab.desk(command, environment=self._environment(), timeout_s=180)
+        if done.returncode:
+            raise LabError(f"no answer to {question!r}:\n{done.stderr[-3000:]}")
+        return done.stdout
+
+    def _environment(self, ssh_config: Path | None = None) -> dict[str, str]:
+        return {
             "HOMESPLIT_HOME": str(self.home),
             "HOMESPLIT_SSH_CONFIG": str(ssh_config or self.lab.ssh_config),
         }
-        command = [*COMMAND, *words]
-        return self.lab.desk(command, environment=environment, timeout_s=timeout_s)
 
     def json(self, *words: str, timeout_s: float = 120.0) -> dict[str, Any]:
         """The one JSON document of a command that must end well."""

@@ -22,9 +22,12 @@ BOXES = ("atlas", "borea")
 PAIR = ",".join(BOXES)
 LOAD = (
     *("--prompt-tokens", "60", "--output-tokens", "8", "--users", "2"),
-    *("--seconds", "30", "--warm-up", "0"),
+    *("--seconds", "20", "--warm-up", "0"),
 )
-PLANNED_LOAD = ("--prompt-tokens", "1500", "--output-tokens", "32", "--users", "4")
+PLANNED_LOAD = ("--prompt-tokens", "600", "--output-tokens", "32", "--users", "4")
+KV_BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 4
+"""SmolLM2-135M: 30 layers, K and V, 3 heads of 64, in fp32."""
+QUESTION, WORDS = "Name three fruits.", ("banana", "orange", "grape")
 MODES = {"colocated", "replica", "split"}
 
 
@@ -37,59 +40,83 @@ def road(tmp_path_factory: pytest.TempPathFactory) -> Generator[Road]:
         yield Road(lab, tmp_path_factory.mktemp("road"))
 
 
-def measured_bytes_per_s(probed: dict[str, Any]) -> float:
-    """The link from the first box to the second."""
-    link = probed["link"]
-    forward = link["a_to_b"] if link["a"] == BOXES[0] else link["b_to_a"]
-    assert forward["value"] is not None, forward["why"]
-    return float(forward["value"])
-
-
 TYPED_BOX = """\
 name = "{name}"
-memory_bytes = 17179869184
+memory_bytes = 4294967296
 memory_bytes_per_s = {memory_bytes_per_s}
 flops_per_s = {{ fp32 = {flops_per_s} }}
 unified = true
 """
 
 
-def test_the_advice_on_the_link_differs_where_the_arithmetic_does(
-    road: Road, tmp_path: Path
-) -> None:
-    """1,500 tokens are 69 MB of KV: 0.6 s at 1 Gbit/s, 12 s at 50 Mbit/s; prefill takes about 4."""
-    for name, memory, flops in (("reader", "2e10", "2e11"), ("writer", "1e11", "4e10")):
+def typed_boxes(folder: Path) -> str:
+    """Both boxes with the figures that one core and half a core have when nothing else works.
+
+    They bear the boxes' names, so that the link measured between those is theirs.
+    """
+    for name, memory, flops in (("atlas", "8e9", "8e10"), ("borea", "4e9", "4e10")):
         text = TYPED_BOX.format(name=name, memory_bytes_per_s=memory, flops_per_s=flops)
-        (tmp_path / f"{name}.toml").write_text(text)
-    boxes = f"{tmp_path}/reader.toml,{tmp_path}/writer.toml"
-    verdicts: dict[str, str] = {}
-    for rate in ("50mbit", "1gbe"):
-        road.lab.set_rate(rate)
-        mbit = road.lab.iperf_bits_per_s(*BOXES) / 1e6
-        plan = road.json(
-            *("plan", "--boxes", boxes, "--link", f"{mbit:.1f}Mbit/s", "--model", MODEL),
-            *PLANNED_LOAD,
-            timeout_s=300,
-        )
-        verdicts[rate] = rule(plan, "link")["verdict"]
-    assert verdicts == {"50mbit": "fail", "1gbe": "pass"}
+        (folder / f"{name}.toml").write_text(text)
+    return ",".join(f"{folder}/{box}.toml" for box in BOXES)
 
 
-def probe_and_plan(road: Road, rate: str, bits_per_s: float) -> dict[str, Any]:
-    """Measure at a rate, hold the link against iperf3 in the same lab, and ask for the advice."""
+def link_as_iperf_has_it(road: Road, rate: str, bits_per_s: float) -> None:
+    """Set a rate and measure it; what else runs on this computer may spoil a measurement or two."""
     road.lab.set_rate(rate)
+    told: list[str] = []
+    for _ in range(3):
+        link = road.json("probe", "--link", *BOXES, timeout_s=300)["link"]
+        forward = link["a_to_b"] if link["a"] == BOXES[0] else link["b_to_a"]
+        measured = (forward["value"] or 0) * 8
+        iperf = road.lab.iperf_bits_per_s(*BOXES)
+        lab = goodput_bits_per_s(bits_per_s)
+        if measured == pytest.approx(iperf, rel=0.10) and iperf == pytest.approx(lab, rel=0.10):
+            return
+        told.append(f"{measured:.3g} {forward.get('why', '')} (iperf3 {iperf:.3g}, lab {lab:.3g})")
+    raise AssertionError(f"bit/s at {rate}: {'; '.join(told)}")
+
+
+def boxes_are_measured(road: Road) -> None:
+    """Each box's figures: a number, or its reason."""
     probed = road.json("probe", *BOXES, timeout_s=300)
     assert [box["name"] for box in probed["boxes"]] == list(BOXES)
     for box in probed["boxes"]:
-        assert box["memory_bytes"] == pytest.approx(4 * 2**30, rel=0.05)
+        assert box["memory_bytes"]["value"] == pytest.approx(4 * 2**30, rel=0.05)
         assert box["memory_bytes_per_s"]["value"] > 0
         readings = box["flops_per_s"].values()
         assert all(each["why"] for each in readings if each["value"] is None)
         assert any(each["value"] for each in readings)
-    iperf = road.lab.iperf_bits_per_s(*BOXES)
-    assert iperf == pytest.approx(goodput_bits_per_s(bits_per_s), rel=0.10)
-    assert measured_bytes_per_s(probed) * 8 == pytest.approx(iperf, rel=0.10)
-    return road.json("plan", "--boxes", PAIR, "--model", MODEL, *PLANNED_LOAD, timeout_s=300)
+
+
+def advice(road: Road, boxes: str) -> dict[str, Any]:
+    """The plan for two boxes over the link as it was last measured."""
+    words = ("plan", "--boxes", boxes, "--link", "probed", "--model", MODEL, "--no-flips")
+    plan = road.json(*words, *PLANNED_LOAD, timeout_s=300)
+    assert {mode["mode"] for mode in plan["modes"]} >= MODES
+    assert plan["recommendation"]["sentence"]
+    assert all(each["sentence"] for each in plan["rules"])
+    link = rule(plan, "link")
+    assert link["verdict"] == ("pass" if link["value"] <= link["threshold"] else "fail")
+    return plan
+
+
+def check_that_the_rate_changes_the_advice(
+    slow: tuple[dict[str, Any], ...], fast: tuple[dict[str, Any], ...]
+) -> None:
+    """Each pair holds the plan for the boxes as probed and for those typed in.
+
+    600 tokens are 28 MB of KV: 4.4 s at 50 Mbit/s, 0.24 s at 1 Gbit/s; a free core reads them
+    in about 3 s. What boxes were probed at depends on what else this computer does, so for
+    them it is the hand-off that must differ, and for the typed ones the mode as well.
+    """
+    for plan_slow, plan_fast in zip(slow, fast, strict=True):
+        assert rule(plan_slow, "link")["value"] > 5 * rule(plan_fast, "link")["value"]
+    slow_typed, fast_typed = slow[1], fast[1]
+    assert rule(slow_typed, "link")["verdict"] == "fail"
+    assert slow_typed["recommendation"]["mode"] != "split"
+    assert rule(fast_typed, "link")["verdict"] == "pass"
+    assert fast_typed["recommendation"]["mode"] == "split"
+    assert fast_typed["recommendation"]["prefill_box"] == "atlas"
 
 
 def rule(plan: dict[str, Any], name: str) -> dict[str, Any]:
@@ -107,33 +134,34 @@ def test_the_whole_road(road: Road, tmp_path: Path) -> None:
         assert lab.address(box) in [each["address"] for each in found[box]["addresses"]]
         assert found[box]["found_by"]
 
-    slow = probe_and_plan(road, "50mbit", 50e6)
-    fast = probe_and_plan(road, "1gbe", 1e9)
-    for plan in (slow, fast):
-        assert {mode["mode"] for mode in plan["modes"]} >= MODES
-        assert plan["recommendation"]["sentence"]
-        assert all(each["sentence"] for each in plan["rules"])
-        link = rule(plan, "link")
-        assert link["verdict"] == ("pass" if link["value"] <= link["threshold"] else "fail")
-    assert rule(slow, "link")["value"] > rule(fast, "link")["value"]
+    boxes_are_measured(road)
+    typed = typed_boxes(tmp_path)
+    link_as_iperf_has_it(road, "50mbit", 50e6)
+    slow = advice(road, PAIR), advice(road, typed)
+    link_as_iperf_has_it(road, "1gbe", 1e9)
+    fast = advice(road, PAIR), advice(road, typed)
+    check_that_the_rate_changes_the_advice(slow, fast)
 
     dry = road.json("up", "--boxes", PAIR, "--model", MODEL, "--mode", "colocated", "--dry-run")
     assert {change["box"] for change in dry["changes"] if change["needed"]} == set(BOXES)
     assert {box: (files_of(lab, box), processes_of(lab, box)) for box in BOXES} == before
 
     up = road.json(
-        *("up", "--boxes", PAIR, "--model", MODEL, "--mode", "colocated", "--yes"), timeout_s=600
+        *("up", "--boxes", PAIR, "--model", MODEL, "--mode", "colocated", "--yes"), timeout_s=900
     )
     assert [box["state"] for box in up["boxes"]] == ["running", "running"]
     assert road.json("status")["router_state"] == "running"
+    served(road, "colocated")
 
-    colocated = bench(road)
     road.json("mode", "split", "--prefill-box", "atlas", "--decode-box", "borea")
     assert road.json("status")["setting"]["mode"] == "split"
-    split = bench(road)
-    assert split["ttft_s"]["p50"] != colocated["ttft_s"]["p50"]
+    for rate in ("1gbe", "50mbit"):
+        lab.set_rate(rate)
+        handed_over(served(road, "split"))
+    lab.set_rate("normal")
 
-    assert len(notebook_rows(road, tmp_path)) >= 2
+    # A header and an entry for each probe, plan, deployment and load.
+    assert len(notebook_rows(road, tmp_path)) > 1 + 3
 
     road.json("down", timeout_s=120)
     for box in BOXES:
@@ -143,9 +171,11 @@ def test_the_whole_road(road: Road, tmp_path: Path) -> None:
         assert processes_of(lab, box) == before[box][1]
 
 
-def bench(road: Road) -> dict[str, Any]:
-    """A short load; nothing fails and every word of the design is there."""
-    result = road.json("bench", *LOAD, timeout_s=180)
+def served(road: Road, mode: str) -> dict[str, Any]:
+    """An answer that makes sense and a short load in which nothing fails; returns its figures."""
+    answer = road.ask(QUESTION).lower()
+    assert all(word in answer for word in WORDS), (mode, answer)
+    result = road.json("bench", *LOAD, timeout_s=300)
     assert result["completed"] > 0
     assert (result["failed"], result["rejected"]) == (0, 0)
     for word in ("ttft_s", "ttst_s", "itl_s", "tpot_s", "stall_s"):
@@ -153,6 +183,13 @@ def bench(road: Road) -> dict[str, Any]:
     keys = {"offered", "attainment", "goodput_requests_per_s", "goodput_tokens_per_s", "by_class"}
     assert keys <= set(result)
     return result
+
+
+def handed_over(result: dict[str, Any]) -> None:
+    """Every prompt's KV went over the wire, byte for byte what the model's shape says."""
+    server = result["server"]
+    assert server["handoff_tokens"] > 0
+    assert server["handoff_bytes"] == server["handoff_tokens"] * KV_BYTES_PER_TOKEN
 
 
 def notebook_rows(road: Road, folder: Path) -> list[list[str]]:
