@@ -99,6 +99,11 @@ class RouterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A worker that has been silent this long counts as lost."""
     ttft_target_s: float | None = 1.0
     tpot_target_s: float | None = 0.1
+    first_token_deadline_s: float | None = 60.0
+    """A request that would wait longer than this for its first token behind others is refused
+    at once; a client may ask for less by `x-first-token-deadline-s`. None refuses none."""
+    link_bytes_per_s: float | None = None
+    """The boxes' measured payload rate, either way; None lets `auto` learn it."""
     loopback: bool = False
     """True when all workers are on this machine: measures no network."""
     parent_pid: int | None = None

@@ -28,6 +28,10 @@ class BoxView(Struct, frozen=True, kw_only=True):
     """Leading tokens of this prompt whose KV it probably holds."""
     prefill_tokens_per_s: float | None = None
     decode_step_s: float | None = None
+    handing_over_tokens: int = 0
+    """Prompt tokens whose KV it still has to send, before this request's."""
+    free_tokens: int | None = None
+    """Tokens that its free KV blocks hold; None when it has not told yet."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -184,13 +188,16 @@ class Cost(Struct, frozen=True, kw_only=True):
     """The hand-off's part that prefill does not hide."""
     disturbed_s: float
     """Seconds that this prefill takes from others' answers on the same box, summed over them."""
+    held_up_s: float
+    """Prompts queued on another box that writes, which its steps will read in between."""
     decode_s: float
     """Writing the expected answer on the decode box."""
 
     @property
     def total_s(self) -> float:
         """What is compared."""
-        return self.wait_s + self.prefill_s + self.exposed_s + self.disturbed_s + self.decode_s
+        before_s = self.wait_s + self.prefill_s + self.exposed_s
+        return before_s + self.disturbed_s + self.held_up_s + self.decode_s
 
 
 def _auto(
@@ -226,11 +233,24 @@ def _unmeasured_pair(
 
 
 def _costs(boxes: Sequence[BoxView], links: LinkRates, question: Question) -> list[Cost]:
-    alone = [_cost(view, view, None, question) for view in boxes]
-    if question.max_tokens <= 1 or question.kv_bytes_per_token is None:
-        return alone
-    pairs = [(a, b, links.get((a.box, b.box))) for a in boxes for b in boxes if a.box != b.box]
-    return alone + [_cost(a, b, rate, question) for a, b, rate in pairs if rate]
+    ways = [_cost(view, view, None, question) for view in boxes]
+    if question.max_tokens > 1 and question.kv_bytes_per_token is not None:
+        pairs = [(a, b, links.get((a.box, b.box))) for a in boxes for b in boxes if a.box != b.box]
+        ways += [_cost(a, b, rate, question) for a, b, rate in pairs if rate]
+    room = {view.box for view in boxes if _has_room(view, question)}
+    return [cost for cost in ways if cost.decode_box in room] or ways
+
+
+def _has_room(view: BoxView, question: Question) -> bool:
+    """Whether prompt and expected answer fit into the KV blocks that are free now."""
+    if view.free_tokens is None:
+        return True
+    return view.free_tokens >= question.prompt_tokens - view.cached_tokens + _answer(question)
+
+
+def _answer(question: Question) -> float:
+    """Tokens that the answer will probably have."""
+    return min(question.max_tokens, question.expected_output_tokens or question.max_tokens)
 
 
 def _cost(
@@ -239,20 +259,25 @@ def _cost(
     """The cost of reading on one box and writing on another (or the same, without a link)."""
     rate = prefill.prefill_tokens_per_s or 1.0
     prefill_s = max(1, question.prompt_tokens - prefill.cached_tokens) / rate
+    wait_s = prefill.pending_prefill_tokens / rate
     exposed_s = 0.0
     if link_bytes_per_s is not None:
-        sent = max(0, question.prompt_tokens - decode.cached_tokens)
+        sent = max(0, question.prompt_tokens - decode.cached_tokens) + prefill.handing_over_tokens
         wire_s = sent * (question.kv_bytes_per_token or 0) / link_bytes_per_s
-        exposed_s = max(0.0, wire_s - prefill_s)
-    expected = min(question.max_tokens, question.expected_output_tokens or question.max_tokens)
+        # What is queued on the link drains while this prompt waits and is read.
+        exposed_s = max(0.0, wire_s - prefill_s - wait_s)
     return Cost(
         prefill_box=prefill.box,
         decode_box=decode.box,
-        wait_s=prefill.pending_prefill_tokens / rate,
+        wait_s=wait_s,
         prefill_s=prefill_s,
         exposed_s=exposed_s,
         disturbed_s=prefill_s * prefill.decoding,
-        decode_s=expected * (decode.decode_step_s or 0.0),
+        # Prompts still to be read on the box that writes hold this answer up as well.
+        held_up_s=0.0
+        if prefill.box == decode.box
+        else decode.pending_prefill_tokens / (decode.prefill_tokens_per_s or rate),
+        decode_s=_answer(question) * (decode.decode_step_s or 0.0),
     )
 
 
@@ -276,5 +301,5 @@ def _told(cost: Cost) -> str:
     return (
         f"{who} {cost.total_s:.2f} s (queue {cost.wait_s:.2f}, prefill {cost.prefill_s:.2f}, "
         f"hand-off exposed {cost.exposed_s:.2f}, disturbs others {cost.disturbed_s:.2f}, "
-        f"answer {cost.decode_s:.2f})"
+        f"held up {cost.held_up_s:.2f}, answer {cost.decode_s:.2f})"
     )

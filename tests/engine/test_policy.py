@@ -97,3 +97,53 @@ def test_a_lost_box_is_avoided_unless_it_is_the_only_one() -> None:
     decision = resume(SPLIT, [box("a")], "a broke", avoid="a")
     assert placed(decision) == ("a", "a")
     assert decision is not None and decision.why.startswith("a broke; resumed on a")
+
+
+def _long_prompt_beside_writers(link_bytes_per_s: float) -> Decision:
+    """A long prompt; the box that writes well is busy writing, the other reads well."""
+    reader = BoxView(box="a", prefill_tokens_per_s=4000.0, decode_step_s=0.1)
+    writer = BoxView(
+        box="b", requests=4, decoding=4, prefill_tokens_per_s=1000.0, decode_step_s=0.02
+    )
+    question = Question(
+        prompt_tokens=4000, max_tokens=100, expected_output_tokens=100, kv_bytes_per_token=50_000
+    )
+    links = {("a", "b"): link_bytes_per_s, ("b", "a"): link_bytes_per_s}
+    decision = decide(ModeSetting(mode="auto"), [reader, writer], links, question, 1)
+    assert decision is not None
+    return decision
+
+
+def test_auto_splits_a_long_prompt_while_the_writer_is_busy_and_the_link_is_quick() -> None:
+    decision = _long_prompt_beside_writers(1e9)
+    assert (decision.kind, decision.prefill_box, decision.decode_box) == ("split", "a", "b")
+    assert "a reads and b writes" in decision.why and "disturbs others 0.00" in decision.why
+
+
+def test_auto_stays_on_one_box_when_the_link_is_slow() -> None:
+    decision = _long_prompt_beside_writers(1e6)
+    assert (decision.kind, decision.decode_box) == ("colocated", "a")
+    assert "next best" in decision.why
+
+
+def test_auto_passes_over_a_box_without_room_for_the_answer() -> None:
+    rates = {"prefill_tokens_per_s": 1000.0, "decode_step_s": 0.02}
+    full = BoxView(box="a", free_tokens=50, **rates)
+    free = BoxView(box="b", free_tokens=5000, pending_prefill_tokens=100, **rates)
+    question = Question(prompt_tokens=100, max_tokens=10)
+    links = {("a", "b"): 1.0, ("b", "a"): 1.0}
+    decision = decide(ModeSetting(mode="auto"), [full, free], links, question, 1)
+    assert decision is not None and decision.decode_box == "b"
+
+
+def test_auto_counts_what_is_queued_on_the_link() -> None:
+    rates = {"prefill_tokens_per_s": 4000.0, "decode_step_s": 0.02}
+    question = Question(prompt_tokens=1000, max_tokens=10, kv_bytes_per_token=50_000)
+    boxes = [
+        BoxView(box="a", handing_over_tokens=50_000, **rates),
+        BoxView(box="b", decoding=2, requests=2, **rates),
+    ]
+    decision = decide(
+        ModeSetting(mode="auto"), boxes, {("a", "b"): 5e8, ("b", "a"): 5e8}, question, 1
+    )
+    assert decision is not None and decision.kind == "colocated"

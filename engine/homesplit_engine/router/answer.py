@@ -199,11 +199,11 @@ class Reader:
         """One order per prompt and choice; raises ApiError 400, 429 or 503."""
         tokenise_s = time.monotonic() - received_s
         wall_time = _wall_time()
+        tokens = sum(map(len, prompts))
         try:
-            self.fleet.admit(len(prompts) * wish.n)
+            self.fleet.admit(len(prompts) * wish.n, tokens, wish.first_token_s)
             rooms = [self._room(prompt, wish) for prompt in prompts]
         except ApiError as error:
-            tokens = sum(map(len, prompts))
             self.fleet.note(self._rejected(request_id, tokens, received_s, error))
             raise
         orders: list[Order] = []

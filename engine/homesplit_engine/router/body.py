@@ -92,6 +92,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     """None: as long as the context allows."""
     logprobs: int | None
     """None: no log-probabilities; else how many alternatives beside the chosen token."""
+    first_token_s: float | None = None
+    """When the client gives up waiting for the first token; None says nothing."""
     sampling: SamplingParams
     """Its `max_tokens` is filled in once the prompt's length is known."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Sequence
 
@@ -20,7 +21,7 @@ from homesplit_engine.router.body import (
     parse,
     prompts_of,
 )
-from homesplit_engine.router.errors import ApiError
+from homesplit_engine.router.errors import ApiError, bad_request
 from homesplit_engine.router.shapes import (
     DONE,
     ChatShape,
@@ -33,6 +34,8 @@ from homesplit_engine.router.template import ChatTemplate, no_template
 
 BODY_S = 30.0
 """How long a client may take to send its body."""
+PATIENCE_HEADER = "x-first-token-deadline-s"
+MOST_PATIENCE_S = 86_400.0
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
 
@@ -90,7 +93,7 @@ class Doors:
         raw = await body_of(request)
         received_s = time.monotonic()
         body = parse(raw, ChatBody)
-        wish = self._checked(chat_wish(body))
+        wish = self._checked(request, chat_wish(body))
         prompt = await self._chat_ids(body, len(raw))
         shape = ChatShape(
             request[REQUEST_ID], self._model, self._reader.tokenizer, wish.logprobs is not None
@@ -118,18 +121,18 @@ class Doors:
         raw = await body_of(request)
         received_s = time.monotonic()
         body = parse(raw, CompletionBody)
-        wish = self._checked(completion_wish(body))
+        wish = self._checked(request, completion_wish(body))
         prompts = [await self._reader.token_ids(one) for one in prompts_of(body.prompt)]
         shape = CompletionShape(
             request[REQUEST_ID], self._model, self._reader.tokenizer, wish.logprobs is not None
         )
         return await self._answer(request, wish, prompts, shape, received_s)
 
-    def _checked(self, wish: Wish) -> Wish:
+    def _checked(self, request: web.Request, wish: Wish) -> Wish:
         wrong = wrong_model(wish.model, self._model)
         if wrong:
             raise wrong
-        return wish
+        return msgspec.structs.replace(wish, first_token_s=_patience_s(request))
 
     async def _answer(
         self,
@@ -146,6 +149,20 @@ class Doors:
         if wish.stream:
             return await _stream(request, answering, wish, shape)
         return await _whole(answering, shape)
+
+
+def _patience_s(request: web.Request) -> float | None:
+    """The client's own limit for the first token; raises ApiError 400 when it is no number."""
+    text = request.headers.get(PATIENCE_HEADER)
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= MOST_PATIENCE_S:
+        raise bad_request(f"`{PATIENCE_HEADER}` must be seconds above 0.", param=PATIENCE_HEADER)
+    return value
 
 
 async def _whole(answering: Answering, shape: Shape) -> web.Response:

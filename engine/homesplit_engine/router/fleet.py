@@ -48,7 +48,9 @@ from homesplit_engine.router.flight import (
 from homesplit_engine.router.link import WorkerLink
 from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.prefixes import PrefixMemory
+from homesplit_engine.router.pressure import Pressure
 from homesplit_engine.router.rates import Rates
+from homesplit_engine.router.stalls import StepMemory, stall_causes
 from homesplit_engine.status import RequestCounts, RouterStatus, Targets, WorkerSeen
 from homesplit_engine.wire.messages import (
     Committed,
@@ -66,6 +68,7 @@ from homesplit_engine.wire.messages import (
 
 log = logging.getLogger("homesplit.router")
 KEPT_RECORDS = 10_000
+MOST_RETRY_S = 60.0
 LATE_REPORT_S = 1.0
 """How long a finished request's record waits for the sender's account of its hand-off."""
 
@@ -77,13 +80,15 @@ class Fleet:
         self.config = config
         self.detection_s = config.detection_s
         self.setting = config.setting
-        self.rates = Rates()
+        self.rates = Rates(_told_links(config))
+        self.pressure = Pressure()
         self.feed = Feed()
         self.metrics = metrics
         self.records: deque[RequestRecord] = deque(maxlen=KEPT_RECORDS)
         self.recorded = 0
         """Records ever made: the ring holds the last of them."""
         self._prefixes = PrefixMemory()
+        self._steps = StepMemory()
         self._flights: dict[str, Flight] = {}
         """Every flight that has not ended, by request id."""
         self._by_wire_id: dict[str, Flight] = {}
@@ -203,10 +208,12 @@ class Fleet:
 
     def _step(self, link: WorkerLink, report: StepReport) -> None:
         self.rates.learn_step(report.event)
-        self.feed.tell(StepSeen(event=_plain_step(report.event), offset_s=_offset(link)))
+        event, offset_s = _plain_step(report.event), _offset(link)
+        self._steps.remember(event, offset_s)
+        self.feed.tell(StepSeen(event=event, offset_s=offset_s))
         ends = {finished.request_id: finished.reason for finished in report.finished}
         for done in report.prefilled:
-            self._remember(link.box, done.request_id)
+            self._prompt_read(link.box, done.request_id)
             self._deliver(link.box, done.request_id, done)
         for token in report.tokens:
             finish = None
@@ -224,10 +231,17 @@ class Fleet:
             flight.note_transfer(item)
         flight.inbox.put_nowait((box, wire_id, item))
 
-    def _remember(self, box: str, wire_id: str) -> None:
+    def _prompt_read(self, box: str, wire_id: str) -> None:
         flight = self._by_wire_id.get(wire_id)
-        if flight is not None:
-            self._prefixes.remember(box, flight.order.prefix)
+        if flight is None:
+            return
+        order = flight.order
+        self._prefixes.remember(box, order.prefix)
+        self.pressure.learn(
+            received_s=order.received_s,
+            prompt_tokens=len(order.token_ids),
+            now_s=time.monotonic(),
+        )
 
     # -------------------------------------------------------------- what a flight asks
 
@@ -262,7 +276,7 @@ class Fleet:
         return [self._view(link.box, asking) for link in self.usable()]
 
     def _view(self, box: str, asking: Flight) -> BoxView:
-        requests = decoding = pending = 0
+        requests = decoding = pending = sending = 0
         for flight in self._flights.values():
             attempt = flight.attempt
             if attempt is None or flight is asking or box not in attempt.boxes:
@@ -272,6 +286,8 @@ class Fleet:
                 decoding += 1
             if attempt.decision.prefill_box == box:
                 pending += attempt.unread_tokens
+                sending += _still_to_send(flight)
+        link = self.links[box]
         return BoxView(
             box=box,
             requests=requests,
@@ -280,6 +296,10 @@ class Fleet:
             cached_tokens=self._prefixes.cached_tokens(box, asking.order.prefix),
             prefill_tokens_per_s=self.rates.prefill_tokens_per_s.get(box),
             decode_step_s=self.rates.decode_step_s.get(box),
+            handing_over_tokens=sending,
+            free_tokens=link.status.blocks_free * link.ready.block_tokens
+            if link.status is not None and link.ready is not None
+            else None,
         )
 
     def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
@@ -344,8 +364,13 @@ class Fleet:
         waiting = sum(flight.waiting for flight in self._flights.values())
         return RequestCounts(running=len(self._flights) - waiting, waiting=waiting)
 
-    def admit(self, requests: int) -> None:
-        """Raise the 429 when so many more requests would overfill the queue."""
+    def admit(
+        self, requests: int, prompt_tokens: int = 0, first_token_s: float | None = None
+    ) -> None:
+        """Raise the 429 when so many more requests would overfill the queue or come too late.
+
+        `first_token_s`: when the client gives up; the settings' own limit always holds.
+        """
         waiting = self.counts().waiting
         if waiting + requests > self.config.max_waiting:
             raise busy(
@@ -353,16 +378,26 @@ class Fleet:
                 f"is {self.config.max_waiting}. Try again later.",
                 retry_after_s=self._drain_s(),
             )
+        limits = [s for s in (first_token_s, self.config.first_token_deadline_s) if s is not None]
+        ahead = self._tokens_waiting()
+        wait_s = self.pressure.wait_s(ahead + prompt_tokens)
+        # With nobody ahead nothing is gained by refusing, however slow the boxes are.
+        if limits and ahead and wait_s is not None and wait_s > min(limits):
+            raise busy(
+                f"The first token would come after about {wait_s:.1f} s, behind {waiting} others; "
+                f"the limit is {min(limits):g} s. Try again later.",
+                retry_after_s=min(MOST_RETRY_S, wait_s - min(limits)),
+            )
+
+    def _tokens_waiting(self) -> int:
+        """Prompt tokens of the requests that still wait for their first token."""
+        return sum(
+            len(flight.order.token_ids) for flight in self._flights.values() if flight.waiting
+        )
 
     def _drain_s(self) -> float:
-        """How long the prompts now waiting take, from the measured rates; else one second."""
-        rate = sum(self.rates.prefill_tokens_per_s.values())
-        pending = sum(
-            flight.attempt.unread_tokens
-            for flight in self._flights.values()
-            if flight.attempt is not None
-        )
-        return min(60.0, max(1.0, pending / rate if rate else 1.0))
+        """How long the prompts now waiting take, as measured; else one second."""
+        return min(MOST_RETRY_S, max(1.0, self.pressure.wait_s(self._tokens_waiting()) or 1.0))
 
     def is_flying(self, request_id: str) -> bool:
         """Whether a request of this id has not ended."""
@@ -422,7 +457,9 @@ class Fleet:
         """Keep a record and tell it."""
         self.records.append(record)
         self.recorded += 1
-        self.metrics.request(record)
+        target_s = self.config.tpot_target_s
+        causes = stall_causes(record, target_s, self._steps) if target_s is not None else {}
+        self.metrics.request(record, causes)
         self.feed.tell(RequestDone(record=record))
 
     def cancel_request(self, request_id: str) -> bool:
@@ -513,6 +550,21 @@ def _outcome(failure: ApiError, flight: Flight) -> Outcome:
     if failure.code == "cancelled":
         return "cancelled"
     return "failed" if flight.token_s or failure.status in (500, 504) else "rejected"
+
+
+def _told_links(config: RouterConfig) -> dict[tuple[str, str], float]:
+    """The probe's link rate for every pair of boxes; empty when none was given."""
+    rate = config.link_bytes_per_s
+    boxes = [address.box for address in config.workers]
+    return {(a, b): rate for a in boxes for b in boxes if a != b} if rate else {}
+
+
+def _still_to_send(flight: Flight) -> int:
+    """Prompt tokens of a split request that is not committed yet."""
+    attempt = flight.attempt
+    if attempt is None or attempt.decision.kind != "split" or attempt.stage is Stage.WRITING:
+        return 0
+    return len(flight.order.token_ids)
 
 
 def _offset(link: WorkerLink) -> float:

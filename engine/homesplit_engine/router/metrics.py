@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from homesplit_engine.records import RequestRecord, TransferEvent, WorkerStatus
+from homesplit_engine.router.stalls import CAUSES, Cause
 from homesplit_engine.words import Timeline, inside_targets, itl_s, stalled_s, tpot_s, ttft_s
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -56,6 +57,14 @@ class Metrics:
         self._cached = counter("vllm:prompt_tokens_cached", "Prompt tokens found in a cache.")
         self._ended = counter("homesplit:requests", "Requests by how they ended.", "outcome")
         self._served = counter("homesplit:served", "Requests by how they were served.", "served")
+        self._ttft_met = counter("homesplit:requests_inside_ttft", "Requests inside TTFT target.")
+        self._tpot_met = counter("homesplit:requests_inside_tpot", "Requests inside TPOT target.")
+        self._good_tokens = counter("homesplit:goodput_tokens", "Their tokens, inside both.")
+        self._stalled = counter(
+            "homesplit:stalled_seconds", "Seconds beyond the TPOT target by cause.", "cause"
+        )
+        for cause in CAUSES:
+            self._stalled.labels(self._model, cause)
         self._inside = counter("homesplit:requests_inside_targets", "Requests inside both targets.")
         self._moved = counter("homesplit:resubmissions", "Requests moved after a failure.")
         self._handoff_bytes = counter("homesplit:handoff_bytes", "KV payload bytes handed over.")
@@ -94,8 +103,10 @@ class Metrics:
         self._exposed.labels(self._model).observe(event.exposed_s)
         self._handoff_bytes.labels(self._model).inc(event.bytes)
 
-    def request(self, record: RequestRecord) -> None:
-        """One request has ended."""
+    def request(self, record: RequestRecord, causes: Mapping[Cause, float]) -> None:
+        """One request has ended; `causes` are its stalled seconds by cause."""
+        for cause, seconds in causes.items():
+            self._stalled.labels(self._model, cause).inc(seconds)
         self._ended.labels(self._model, record.outcome).inc()
         self._served.labels(self._model, record.served).inc()
         self._generated.labels(self._model).inc(record.output_tokens)
@@ -129,10 +140,18 @@ class Metrics:
             stall = stalled_s(timeline, self._tpot_target_s)
             if stall is not None:
                 self._stall.labels(self._model, record.mode).observe(stall)
-        if inside_targets(
-            timeline, ttft_target_s=self._ttft_target_s, tpot_target_s=self._tpot_target_s
-        ):
+        self._targets(timeline)
+
+    def _targets(self, timeline: Timeline) -> None:
+        """Goodput: which of the targets the request met."""
+        ttft, tpot = self._ttft_target_s, self._tpot_target_s
+        if inside_targets(timeline, ttft_target_s=ttft, tpot_target_s=None):
+            self._ttft_met.labels(self._model).inc()
+        if inside_targets(timeline, ttft_target_s=None, tpot_target_s=tpot):
+            self._tpot_met.labels(self._model).inc()
+        if inside_targets(timeline, ttft_target_s=ttft, tpot_target_s=tpot):
             self._inside.labels(self._model).inc()
+            self._good_tokens.labels(self._model).inc(timeline.tokens)
 
     def _observe(self, histogram: Histogram, value: float | None) -> None:
         if value is not None:

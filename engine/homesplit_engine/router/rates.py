@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from homesplit_engine.records import StepEvent, TransferEvent
 
 WEIGHT = 0.2
 """Share of the newest sample."""
 MIN_PREFILL_TOKENS = 16
 """Shorter pieces measure the step's fixed cost, not the rate."""
+MIN_TRANSFER_BYTES = 256 * 2**10
+"""Smaller hand-offs measure round trips, not the link's rate."""
+LINK_BOUND_SHARE = 0.5
+"""With so much of a hand-off after prefill, it was the link that took the time."""
 
 
 def _mean(old: float | None, new: float) -> float:
@@ -17,10 +23,11 @@ def _mean(old: float | None, new: float) -> float:
 class Rates:
     """Measured so far; None, or absent, where nothing was measured yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, pairs: Mapping[tuple[str, str], float] | None = None) -> None:
         self.prefill_tokens_per_s: dict[str, float] = {}
         self.decode_step_s: dict[str, float] = {}
-        self.link_bytes_per_s: dict[tuple[str, str], float] = {}
+        self.link_bytes_per_s: dict[tuple[str, str], float] = dict(pairs or {})
+        """Payload rate by (from, to): told from a probe at first, then as hand-offs show."""
         self.output_tokens: float | None = None
 
     def learn_step(self, event: StepEvent) -> None:
@@ -38,16 +45,23 @@ class Rates:
                 self.prefill_tokens_per_s[event.box] = _mean(old, tokens / prefill_s)
 
     def learn_transfer(self, event: TransferEvent) -> None:
-        """One committed hand-off, as payload bytes over its whole time.
+        """One committed hand-off: its payload bytes over its time.
 
-        With overlap the wire also waits for prefill, so this is a lower bound of the link.
+        With overlap the wire also waits for prefill, so that is a lower bound of the link's
+        rate: a higher one is believed, a lower one only where the hand-off went on long after
+        prefill. A small hand-off is taken for want of any better.
         """
         took_s = event.end_s - event.start_s
-        if event.committed and event.bytes > 0 and took_s > 0:
-            pair = (event.box_from, event.box_to)
-            self.link_bytes_per_s[pair] = _mean(
-                self.link_bytes_per_s.get(pair), event.bytes / took_s
-            )
+        if not (event.committed and event.bytes > 0 and took_s > 0):
+            return
+        pair, seen = (event.box_from, event.box_to), event.bytes / took_s
+        old = self.link_bytes_per_s.get(pair)
+        if old is None:
+            self.link_bytes_per_s[pair] = seen
+        elif event.bytes >= MIN_TRANSFER_BYTES and (
+            seen > old or event.exposed_s > LINK_BOUND_SHARE * took_s
+        ):
+            self.link_bytes_per_s[pair] = _mean(old, seen)
 
     def learn_answer(self, tokens: int) -> None:
         """One answer ended in good order with this many tokens."""

@@ -1,0 +1,39 @@
+"""How long a new request would wait for its first token, from how fast the queue was drained.
+
+One figure covers all that holds a prompt up (prefill rate, decoding beside it, batch places,
+hand-offs): prompt tokens brought to their first token per second of time in which any waited.
+"""
+
+from __future__ import annotations
+
+import math
+
+HALF_LIFE_S = 5.0
+"""Waiting time after which a sample counts half."""
+
+
+class Pressure:
+    """Measured on the router's clock; no estimate before the first prompt has been read."""
+
+    def __init__(self) -> None:
+        self._tokens = 0.0
+        self._busy_s = 0.0
+        self._last_s = -math.inf
+
+    def learn(self, *, received_s: float, prompt_tokens: int, now_s: float) -> None:
+        """A prompt got its first token now; time that an earlier one accounts for counts once."""
+        busy_s = max(0.0, now_s - max(received_s, self._last_s))
+        self._last_s = max(self._last_s, now_s)
+        keep = 0.5 ** (busy_s / HALF_LIFE_S)
+        self._tokens = self._tokens * keep + prompt_tokens
+        self._busy_s = self._busy_s * keep + busy_s
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Prompt tokens read per second of waiting; None before any."""
+        return self._tokens / self._busy_s if self._tokens and self._busy_s else None
+
+    def wait_s(self, tokens: int) -> float | None:
+        """How long so many prompt tokens take to be read; None when nothing was measured."""
+        rate = self.tokens_per_s
+        return tokens / rate if rate else None

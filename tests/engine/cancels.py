@@ -1,0 +1,211 @@
+"""Cancelling against real workers: what the short tests and the long soak both run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import msgspec
+from homesplit_engine.records import ModeSetting
+
+from homesplit.io.engine_client import EngineClient
+from homesplit.io.local_engine import LocalEngine, local_engine
+from tests.engine.router_kit import make_tokenizer, until
+from tests.engine.tiny import make_model
+
+MODES = {
+    "colocated": ModeSetting(mode="colocated", chunk_tokens=32),
+    "replica": ModeSetting(mode="replica", chunk_tokens=32),
+    "split": ModeSetting(mode="split", prefill_box="left", decode_box="right", chunk_tokens=32),
+    "auto": ModeSetting(mode="auto", chunk_tokens=32),
+}
+WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
+OPEN_AT_ONCE = 12
+CONTEXT = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A router over two real workers with a tiny random model."""
+
+    engine: LocalEngine
+    client: EngineClient
+    http: aiohttp.ClientSession
+
+    async def held(self) -> dict[str, int]:
+        """KV blocks, and requests of any kind, that each box holds now."""
+        status = await self.client.status()
+        return {
+            worker.box: -1
+            if worker.status is None
+            else (worker.status.blocks_total - worker.status.blocks_free)
+            + worker.status.running
+            + worker.status.waiting
+            + worker.status.reserved
+            for worker in status.workers
+        }
+
+    async def until_nothing_is_held(self) -> None:
+        """Fails when blocks or requests stay with a box."""
+
+        async def empty() -> bool:
+            counts = (await self.client.status()).requests
+            held = await self.held()
+            return not any(held.values()) and counts.running + counts.waiting == 0
+
+        await until(empty)
+
+    async def complete(self, prompt: str, tokens: int) -> str:
+        """The whole text of one greedy answer."""
+        text = await self._ask(prompt, tokens, None)
+        assert text is not None
+        return text
+
+    async def left(self, prompt: str, tokens: int, after_s: float) -> str | None:
+        """The text of a client that goes away after a while; None when it was too early."""
+        return await self._ask(prompt, tokens, after_s)
+
+    async def _ask(self, prompt: str, tokens: int, after_s: float | None) -> str | None:
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+        body["stream"] = True
+        text = ""
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(after_s),
+                self.http.post(self.engine.url + "/v1/completions", json=body) as answer,
+            ):
+                assert answer.status == 200, await answer.text()
+                async for line in answer.content:
+                    if line.startswith(b"data: {"):
+                        text += json.loads(line[6:])["choices"][0]["text"]
+                    elif line.startswith(b"data: [DONE]"):
+                        return text
+        return None
+
+
+@contextlib.asynccontextmanager
+async def live(folder: Path) -> AsyncGenerator[Live]:
+    """Both workers and the router, as processes."""
+    make_model(folder, "llama", vocab_size=262, max_position_embeddings=CONTEXT)
+    make_tokenizer(folder)
+    async with (
+        local_engine(model_dir=folder, model_name="tiny", kv_blocks=512) as engine,
+        EngineClient(engine.url) as client,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
+    ):
+
+        async def both() -> bool:
+            return all(worker.usable for worker in (await client.status()).workers)
+
+        await until(both)
+        yield Live(engine=engine, client=client, http=http)
+
+
+def prompt_of(number: int) -> str:
+    """One of a few prompts, 60 to 300 tokens long: the tokenizer has one token a byte."""
+    word = WORDS[number % len(WORDS)]
+    return f"{word} {number % 24} " * (8 + 2 * (number % 16))
+
+
+async def cancel_a_third(
+    running: Live, setting: ModeSetting, count: int, seed: int
+) -> dict[str, int]:
+    """Ask `count` times, leave a third at a random moment, compare every other text.
+
+    Returns how many were left, completed and differed.
+    """
+    await running.client.set_mode(setting)
+    numbers = [number % 48 for number in range(count)]
+    alone = {number: await running.complete(prompt_of(number), 24) for number in set(numbers)}
+    await running.until_nothing_is_held()
+    moments = random.Random(seed)
+    plans = [(n, moments.uniform(0, 0.6) if i % 3 == 0 else None) for i, n in enumerate(numbers)]
+    gate = asyncio.Semaphore(OPEN_AT_ONCE)
+
+    async def one(number: int, after_s: float | None) -> str | None:
+        async with gate:
+            if after_s is None:
+                return await running.complete(prompt_of(number), 24)
+            return await running.left(prompt_of(number), 24, after_s)
+
+    texts = await asyncio.gather(*(one(number, after_s) for number, after_s in plans))
+    await running.until_nothing_is_held()
+    return {
+        "offered": count,
+        "left": sum(text is None for text in texts),
+        "completed": sum(text is not None for text in texts),
+        "different": _different(texts, numbers, alone),
+    }
+
+
+def _different(texts: Sequence[str | None], numbers: Sequence[int], alone: dict[int, str]) -> int:
+    return sum(
+        text is not None and text != alone[number]
+        for text, number in zip(texts, numbers, strict=True)
+    )
+
+
+async def cancel_in_flight(running: Live, count: int) -> dict[str, int]:
+    """Cancel `count` requests while their KV is on its way, another one running beside them.
+
+    "On its way": the prefill box has told of a chunk that was not the last, so that frames
+    are out and others are still to come.
+    """
+    setting = msgspec.structs.replace(MODES["split"], chunk_tokens=16)
+    await running.client.set_mode(setting)
+    beside_prompt = "the quick brown fox jumps over the lazy dog"
+    alone = await running.complete(beside_prompt, 40)
+    cancelled = different = too_late = 0
+    async with running.http.get(
+        running.engine.url + "/homesplit/events", timeout=aiohttp.ClientTimeout(total=None)
+    ) as feed:
+        for number in itertools.count():
+            if cancelled >= count or too_late > count:
+                break
+            beside = asyncio.create_task(running.complete(beside_prompt, 40))
+            name = f"doomed-{number}"
+            # Fresh from the first token on, so that no prefix is cached.
+            prompt = f"{number:05d} " + "abcdefgh " * 80
+            doomed = asyncio.create_task(_doomed(running, name, prompt))
+            if await _until_half_sent(feed, name):
+                answer = await running.http.post(
+                    running.engine.url + "/homesplit/cancel", json={"request_id": name}
+                )
+                cancelled += bool((await answer.json())["cancelled"])
+            else:
+                too_late += 1
+            await doomed
+            different += await beside != alone
+    await running.until_nothing_is_held()
+    return {"cancelled_in_flight": cancelled, "too_late": too_late, "different": different}
+
+
+async def _doomed(running: Live, name: str, prompt: str) -> None:
+    body = {"prompt": prompt, "max_tokens": 30, "temperature": 0, "ignore_eos": True}
+    headers = {"x-request-id": name}
+    url = running.engine.url + "/v1/completions"
+    async with running.http.post(url, json=body, headers=headers) as answer:
+        await answer.read()
+
+
+async def _until_half_sent(feed: aiohttp.ClientResponse, name: str) -> bool:
+    """True once some, False once all of a prompt has been read."""
+    async with asyncio.timeout(30):
+        async for line in feed.content:
+            if name.encode() not in line:
+                continue
+            event = json.loads(line)
+            if event["type"] == "StepSeen":
+                pieces = [p for p in event["event"]["prefill"] if p["request_id"] == name]
+                if pieces:
+                    return not pieces[-1]["last"]
+            if event["type"] in ("RequestDone", "TransferSeen"):
+                return False
+    return False

@@ -1,0 +1,65 @@
+"""The estimate that early refusal rests on, and what auto believes of a link."""
+
+from __future__ import annotations
+
+import pytest
+from homesplit_engine.records import TransferEvent
+from homesplit_engine.router.pressure import Pressure
+from homesplit_engine.router.rates import Rates
+
+PAIR = ("left", "right")
+MEGABYTE = 10**6
+
+
+def transfer(size: int, took_s: float, exposed_s: float) -> TransferEvent:
+    return TransferEvent(
+        box_from="left",
+        box_to="right",
+        request_id="a",
+        start_s=0.0,
+        end_s=took_s,
+        bytes=size,
+        tokens=10,
+        exposed_s=exposed_s,
+    )
+
+
+def test_without_a_measurement_there_is_no_estimate() -> None:
+    assert Pressure().wait_s(100) is None
+
+
+def test_prompts_that_waited_together_share_the_time() -> None:
+    pressure = Pressure()
+    for now_s in (1.0, 2.0):  # both came at 0: 200 tokens took 2 s, not 3
+        pressure.learn(received_s=0.0, prompt_tokens=100, now_s=now_s)
+    assert pressure.wait_s(500) == pytest.approx(5.0)
+
+
+def test_idle_time_is_not_counted() -> None:
+    pressure = Pressure()
+    for received_s in (0.0, 1000.0):
+        pressure.learn(received_s=received_s, prompt_tokens=100, now_s=received_s + 1.0)
+    assert pressure.wait_s(100) == pytest.approx(1.0)
+
+
+def test_a_hand_off_held_up_by_prefill_does_not_lower_the_links_rate() -> None:
+    rates = Rates({PAIR: 100.0 * MEGABYTE})
+    rates.learn_transfer(transfer(MEGABYTE, took_s=1.0, exposed_s=0.1))
+    assert rates.link_bytes_per_s[PAIR] == 100.0 * MEGABYTE
+
+
+def test_a_hand_off_that_the_link_held_up_lowers_it_and_a_quick_one_raises_it() -> None:
+    rates = Rates({PAIR: 2.0 * MEGABYTE})
+    rates.learn_transfer(transfer(MEGABYTE, took_s=1.0, exposed_s=0.9))
+    assert rates.link_bytes_per_s[PAIR] < 2.0 * MEGABYTE
+    before = rates.link_bytes_per_s[PAIR]
+    rates.learn_transfer(transfer(MEGABYTE, took_s=0.1, exposed_s=0.0))
+    assert rates.link_bytes_per_s[PAIR] > before
+
+
+def test_a_small_hand_off_counts_only_while_nothing_better_is_known() -> None:
+    rates = Rates()
+    rates.learn_transfer(transfer(1000, took_s=0.01, exposed_s=0.01))
+    assert rates.link_bytes_per_s[PAIR] == pytest.approx(100_000)
+    rates.learn_transfer(transfer(1000, took_s=1.0, exposed_s=1.0))
+    assert rates.link_bytes_per_s[PAIR] == pytest.approx(100_000)
