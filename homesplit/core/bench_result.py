@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,9 +11,9 @@ from homesplit_engine.words import Figures
 from msgspec import Struct
 
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
-from homesplit.core.measured import RequestLog
+from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.served import ServerSide
-from homesplit.core.summary import RunSummary
+from homesplit.core.summary import RunSummary, inside
 from homesplit.core.workload import Workload
 
 
@@ -56,6 +57,39 @@ def figures_document(summary: RunSummary) -> dict[str, Any]:
     return {**document, "no_data": summary.no_data} if summary.no_data else document
 
 
+def energy_document(runs: Sequence[BenchResult]) -> dict[str, Any]:
+    """Joules of some runs, and for each 1,000 tokens of requests inside the targets.
+
+    Whole runs with their warm-up are counted on both sides; None comes with its reason.
+    """
+    told = [run.server.energy for run in runs if run.server is not None]
+    lacking = next((e.why or "no reading" for e in told if e.joules is None), None)
+    if len(told) < len(runs) or not told:
+        lacking = "the server tells no power"
+    good = sum(_good_tokens(run) for run in runs)
+    whole = None if lacking else sum(e.joules or 0.0 for e in told)
+    rest_why = lacking or next((e.idle_why for e in told if e.idle_why), None)
+    above = None if rest_why else sum(e.above_idle_joules or 0.0 for e in told)
+    return {
+        "joules": whole,
+        "joules_above_idle": above,
+        "good_tokens": good,
+        "joules_per_1000_good_tokens": _per_thousand(whole, good),
+        "joules_above_idle_per_1000_good_tokens": _per_thousand(above, good),
+        "energy_why": lacking,
+        "idle_why": rest_why,
+    }
+
+
+def _good_tokens(run: BenchResult) -> int:
+    lines = [timeline(log) for log in run.logs]
+    return sum(line.tokens for line in lines if inside(line, run.workload.targets))
+
+
+def _per_thousand(joules: float | None, tokens: int) -> float | None:
+    return joules / tokens * 1000.0 if joules is not None and tokens else None
+
+
 def bench_document(result: BenchResult) -> dict[str, Any]:
     """What `bench --json` prints: the figures, then what they rest on; no raw records."""
     about = msgspec.to_builtins(result)
@@ -68,6 +102,7 @@ def bench_document(result: BenchResult) -> dict[str, Any]:
         "targets": msgspec.to_builtins(result.workload.targets),
         "arrivals": msgspec.to_builtins(result.workload.arrivals),
         **{key: value for key, value in about.items() if key != "workload"},
+        **energy_document([result]),
         **label,
         "sentence": bench_sentence(result),
     }

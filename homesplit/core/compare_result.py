@@ -9,7 +9,7 @@ import msgspec
 from homesplit_engine.records import ModeSetting
 from msgspec import Struct
 
-from homesplit.core.bench_result import BenchResult, figures_document, seconds_text
+from homesplit.core.bench_result import BenchResult, energy_document, figures_document, seconds_text
 from homesplit.core.bootstrap import interval, mean
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import timeline
@@ -180,6 +180,7 @@ def _mode_document(mode: ModeRuns) -> dict[str, Any]:
         "handoff_bytes": sum(side.handoff_bytes for side in sides),
         "handoff_tokens": sum(side.handoff_tokens for side in sides),
         "stall_causes": _causes(sides),
+        **energy_document(mode.runs),
         "server": [msgspec.to_builtins(side) for side in sides],
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from homesplit_engine.records import (
     ModeSwitch,
@@ -62,6 +62,10 @@ class Energy(Struct, frozen=True, kw_only=True):
     why: str | None = None
     by_box: dict[str, float] = field(default_factory=dict[str, float])
     """Mean power of each box that tells it, watts."""
+    above_idle_joules: float | None = None
+    """The same less what the boxes draw at rest, by their probes."""
+    idle_why: str | None = None
+    """Why the part at rest could not be taken off, None when it was."""
 
 
 class Timed(Struct, frozen=True, kw_only=True):
@@ -100,8 +104,13 @@ def _moved_transfer(seen: TransferSeen) -> TransferEvent:
     return replace(event, start_s=event.start_s + offset_s, end_s=event.end_s + offset_s)
 
 
-def server_side(timed: Timed, *, tpot_target_s: float | None) -> ServerSide | None:
-    """The server's figures; None when the router told of no request of this run."""
+def server_side(
+    timed: Timed, *, tpot_target_s: float | None, idle_w: Mapping[str, float] | None = None
+) -> ServerSide | None:
+    """The server's figures; None when the router told of no request of this run.
+
+    `idle_w` is the power at rest of each box for which it is known, watts.
+    """
     records = timed.records
     if not records:
         return None
@@ -123,7 +132,7 @@ def server_side(timed: Timed, *, tpot_target_s: float | None) -> ServerSide | No
         handoff_exposed_s=percentiles(r.handoff_exposed_s for r in done),
         first_decode_s=percentiles(r.first_decode_s for r in done),
         stall_causes=stall_causes(timed, tpot_target_s),
-        energy=energy(timed.statuses),
+        energy=energy(timed.statuses, idle_w=idle_w),
     )
 
 
@@ -207,12 +216,15 @@ def _overlapping(steps: Sequence[StepEvent], earlier: float, later: float) -> li
     return found
 
 
-def energy(statuses: Sequence[WorkerStatus]) -> Energy:
-    """Energy by the trapezium rule over each box's own power readings; idle isn't subtracted."""
+def energy(
+    statuses: Sequence[WorkerStatus], *, idle_w: Mapping[str, float] | None = None
+) -> Energy:
+    """Energy by the trapezium rule over each box's own power readings, whole and above idle."""
     boxes = sorted({s.box for s in statuses})
     if not boxes:
         return Energy(joules=None, why="no box told its status")
-    total, watts = 0.0, dict[str, float]()
+    total, at_rest, watts = 0.0, 0.0, dict[str, float]()
+    known = idle_w or {}
     for box in boxes:
         told = [s for s in statuses if s.box == box and s.power_w is not None]
         if len(told) < 2:
@@ -221,8 +233,13 @@ def energy(statuses: Sequence[WorkerStatus]) -> Energy:
         joules = _trapezium(told)
         span_s = told[-1].clock_s - told[0].clock_s
         total += joules
+        at_rest += known.get(box, 0.0) * span_s
         watts[box] = joules / span_s if span_s > 0 else told[0].power_w or 0.0
-    return Energy(joules=total, by_box=watts)
+    lacking = [box for box in boxes if box not in known]
+    if lacking:
+        why = f"the power at rest of {' and '.join(lacking)} is not known"
+        return Energy(joules=total, by_box=watts, idle_why=why)
+    return Energy(joules=total, by_box=watts, above_idle_joules=total - at_rest)
 
 
 def _trapezium(told: Sequence[WorkerStatus]) -> float:

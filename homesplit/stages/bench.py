@@ -20,6 +20,7 @@ from homesplit.core.served import ServerSide, gather, server_side
 from homesplit.core.summary import summarise
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
+from homesplit.io import probe_store
 from homesplit.io.endpoint import Api, Endpoint, base_url, connect
 from homesplit.io.load import LoadResult, new_session, run_load
 from homesplit.io.router_status import RouterStatus, read_router_status
@@ -150,7 +151,7 @@ async def run_once(
                 tell=counter.count,
                 stop=stop,
             )
-        side = await _server_side(box, load, workload)
+        side = await _server_side(box, load, workload, _idle_w(ctx, server))
     status = await read_router_status(server.session, server.target.url, server.target.api_key)
     result = _result(server, status, workload, plan, load, side, salt, warm_up)
     ctx.emit(LoadEnded(workload=workload.name, figures=result.summary.figures))
@@ -168,14 +169,21 @@ async def _events(ctx: Context, server: Prepared) -> AsyncGenerator[EventBox | N
 
 
 async def _server_side(
-    box: EventBox | None, load: LoadResult, workload: Workload
+    box: EventBox | None, load: LoadResult, workload: Workload, idle_w: dict[str, float]
 ) -> ServerSide | None:
     """The server's figures of this run once its last records are here."""
     if box is None:
         return None
     await box.wait_for({log.request_id for log in load.logs})
     timed = gather(box.events, load.run_id)
-    return server_side(timed, tpot_target_s=workload.targets.tpot_s)
+    return server_side(timed, tpot_target_s=workload.targets.tpot_s, idle_w=idle_w)
+
+
+def _idle_w(ctx: Context, server: Prepared) -> dict[str, float]:
+    """The power at rest of each box whose probe told it."""
+    names = [worker.box for worker in server.status.workers] if server.status else []
+    probed = ((name, probe_store.load_box(ctx.paths, name)) for name in names)
+    return {name: box.idle_w.value for name, box in probed if box and box.idle_w.value is not None}
 
 
 def _result(

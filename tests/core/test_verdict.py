@@ -1,0 +1,159 @@
+"""The verdict of a comparison and the intervals under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pytest
+from homesplit_engine.records import Mode, ModeSetting
+
+from homesplit.core.bench_result import BenchResult
+from homesplit.core.bootstrap import interval, mean, quantile
+from homesplit.core.compare_result import ModeRuns, verdict
+from homesplit.core.entry import LOOPBACK_LABEL
+from homesplit.core.load import plan_load
+from homesplit.core.measured import RequestLog
+from homesplit.core.prng import Prng
+from homesplit.core.summary import summarise
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+
+WORKLOAD = Workload(
+    name="small",
+    classes=(
+        LengthClass(
+            name="small",
+            share=1.0,
+            prompt_tokens_low=8,
+            prompt_tokens_high=8,
+            output_tokens_low=2,
+            output_tokens_high=2,
+        ),
+    ),
+    arrivals=Arrivals(rate_requests_per_s=1.0),
+    targets=Targets(ttft_s=1.0, tpot_s=None),
+)
+
+
+def log(number: int, ttft_s: float | None) -> RequestLog:
+    """A request sent at second `number`; None was refused."""
+    return RequestLog(
+        id=number,
+        request_id=f"run-{number}",
+        class_="small",
+        due_s=float(number),
+        sent_s=float(number),
+        outcome="rejected" if ttft_s is None else "completed",
+        arrival_s=() if ttft_s is None else (number + ttft_s, number + ttft_s + 0.1),
+        ended_s=None if ttft_s is None else number + ttft_s + 0.1,
+        prompt_tokens_asked=8,
+        output_tokens_asked=2,
+    )
+
+
+def runs(
+    mode: Mode,
+    ttfts_s: Sequence[float | None],
+    prefill: Literal["whole", "chunked"] = "chunked",
+) -> ModeRuns:
+    plan = plan_load(WORKLOAD, seed=1, seconds=float(len(ttfts_s)))
+    logs = tuple(log(number, ttft_s) for number, ttft_s in enumerate(ttfts_s))
+    summary = summarise(plan, logs, WORKLOAD.targets, warm_up=0.0)
+    run = BenchResult(
+        workload=WORKLOAD,
+        seconds=plan.seconds,
+        seed=1,
+        salt=0,
+        model="m",
+        api="chat",
+        summary=summary,
+        server=None,
+        started_at="",
+        logs=logs,
+    )
+    return ModeRuns(setting=ModeSetting(mode=mode, prefill=prefill), runs=(run,), pooled=summary)
+
+
+QUICK, SLOW = 0.5, 2.0
+
+
+def test_a_mode_that_keeps_the_targets_far_more_often_wins_with_an_interval_above_zero() -> None:
+    found = verdict([runs("colocated", [QUICK, SLOW] * 30), runs("split", [QUICK] * 60)], None)
+    assert found.mode == "split"
+    assert found.low is not None and found.high is not None
+    # Half of one request a second is the difference; its interval holds it.
+    assert 0 < found.low < 30 / 60.1 < found.high < 1
+    assert found.sentence.startswith("split had the most goodput")
+
+
+def test_equal_modes_are_no_difference_and_the_simpler_one_is_named() -> None:
+    found = verdict([runs("split", [QUICK] * 60), runs("colocated", [QUICK] * 60)], None)
+    assert found.mode is None
+    assert "No difference" in found.sentence and "take the simpler, colocated" in found.sentence
+
+
+def test_a_difference_of_chance_is_no_difference() -> None:
+    one = [QUICK] * 58 + [SLOW] * 2
+    other = [SLOW] * 1 + [QUICK] * 59
+    found = verdict([runs("colocated", one), runs("split", other)], None)
+    assert found.mode is None and found.low is not None and found.low <= 0 <= (found.high or 0)
+
+
+def test_pairing_finds_a_small_steady_gain_that_all_the_noise_of_requests_would_hide() -> None:
+    base = [QUICK, SLOW] * 50
+    better = [QUICK if i % 10 == 1 else t for i, t in enumerate(base)]
+    found = verdict([runs("colocated", base), runs("split", better)], None)
+    assert found.mode == "split"
+
+
+def test_a_mode_that_served_nothing_can_not_win_or_lose() -> None:
+    found = verdict([runs("colocated", [None] * 60), runs("split", [SLOW] * 60)], None)
+    assert found.mode is None and "Only split served" in found.sentence
+    nothing = verdict([runs("colocated", [None] * 60)], None)
+    assert nothing.sentence == "No data: no mode served."
+
+
+def test_refused_requests_are_misses_of_the_mode_that_refused_them() -> None:
+    refusing = [QUICK if i % 4 else None for i in range(60)]
+    found = verdict([runs("colocated", refusing), runs("split", [QUICK] * 60)], None)
+    assert found.mode == "split"
+
+
+def test_too_few_common_requests_tell_nothing_apart() -> None:
+    found = verdict([runs("colocated", [QUICK] * 10), runs("split", [SLOW] * 10)], None)
+    assert found.mode is None and "Too few" in found.sentence
+
+
+def test_on_one_machine_the_verdict_says_that_it_measured_no_network() -> None:
+    found = verdict([runs("colocated", [QUICK] * 60), runs("split", [SLOW] * 60)], True)
+    assert LOOPBACK_LABEL in found.sentence
+
+
+def test_the_interval_is_the_same_each_time_and_holds_its_value() -> None:
+    values = [float(x % 7) for x in range(100)]
+    found = interval(values, mean)
+    assert found == interval(values, mean)
+    assert found is not None and found.low < found.value < found.high and found.count == 100
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng, held = Prng(3), 0
+    for _ in range(100):
+        found = interval([rng.exponential(1.0) for _ in range(80)], mean)
+        held += found is not None and found.low <= 1.0 <= found.high
+    assert 86 <= held <= 100
+
+
+def test_four_times_the_requests_give_half_the_interval() -> None:
+    rng = Prng(5)
+    few = interval([rng.uniform() for _ in range(100)], mean)
+    many = interval([rng.uniform() for _ in range(400)], mean)
+    assert few is not None and many is not None
+    ratio = (few.high - few.low) / (many.high - many.low)
+    assert ratio == pytest.approx(2.0, rel=0.25)
+
+
+def test_one_value_has_no_interval_and_equal_values_one_of_no_width() -> None:
+    assert interval([1.0], mean) is None
+    same = interval([2.0] * 10, quantile(0.9))
+    assert same is not None and (same.low, same.high) == (2.0, 2.0)
