@@ -20,7 +20,7 @@ BATCH = 8
 ANSWER_STEP = 5
 """The batch's answers are so many tokens longer one than the other, so that it shrinks."""
 CHUNKS = (32, 128)
-LONGEST_READ_S = 5.0
+LONGEST_READ_S = 3.0
 """No single prompt is to take longer to read than about this."""
 
 

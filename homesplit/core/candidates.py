@@ -198,3 +198,16 @@ def _on_both(first: str, second: str, chunk: int) -> list[Arrangement]:
         )
         made.append(Arrangement(setting=setting, boxes=(first, second)))
     return made
+
+
+def auto(asked: Asked, scene: Scene) -> Arrangement | None:
+    """The router's own choice for each request; None where a box or the link is lacking."""
+    fits = [box for box in scene.boxes if room_of(_profile(asked, box.name), asked).fits]
+    if len(fits) < 2 or not scene.wires:
+        return None
+    context = longest_tokens(asked.workload)
+    chunk = min(chunk_for(box, asked.targets, context) for box in fits)
+    names = tuple(box.name for box in fits)
+    return Arrangement(
+        setting=ModeSetting(mode="auto", prefill="chunked", chunk_tokens=chunk), boxes=names
+    )

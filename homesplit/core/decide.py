@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from homesplit.core import explain
-from homesplit.core.candidates import Asked, Room, arrangements, build_scene, room_of
+from homesplit.core.candidates import Asked, Room, arrangements, auto, build_scene, room_of
 from homesplit.core.choose import Choice, choose
 from homesplit.core.flips import Position, find_flips
 from homesplit.core.ledger import classes_of, ledger_row
@@ -47,7 +47,7 @@ def decide(asked: Asked, thinking: Thinking | None = None) -> Plan:
     )
     choice = choose(outlooks, asked.targets)
     known = Known(asked=asked, rooms=rooms, scene=scene, outlooks=outlooks, kind=mean_kind(asked))
-    modes = _modes(asked, scene, outlooks, choice, thinking.effort)
+    modes = _modes(asked, scene, _with_auto(asked, scene, outlooks, thinking), choice, thinking)
     rules = all_rules(known)
     sustainable = _sustainable(asked, choice, modes[0])
     return Plan(
@@ -58,7 +58,7 @@ def decide(asked: Asked, thinking: Thinking | None = None) -> Plan:
         modes=modes,
         ledger=_ledger(asked, scene, outlooks, choice),
         flips=_flips(asked, scene, outlooks, choice) if thinking.flips else (),
-        guesses=explain.guesses(asked, scene),
+        guesses=(*explain.guesses(asked, scene), *explain.auto_ahead(modes)),
         boxes=tuple(box.name for box in asked.boxes),
         link=asked.link.source if asked.link else "",
         model=asked.shape.name,
@@ -96,8 +96,27 @@ def _fits_nowhere(asked: Asked, rooms: tuple[Room, ...]) -> Plan:
     )
 
 
+def _with_auto(
+    asked: Asked, scene: Scene, outlooks: Sequence[Outlook], thinking: Thinking
+) -> tuple[Outlook, ...]:
+    """The outlooks and that of `auto`, which is predicted but not recommended.
+
+    What it does depends on rates that the router measures as it goes, so that its prediction
+    is the least certain one.
+    """
+    arrangement = auto(asked, scene)
+    if arrangement is None:
+        return tuple(outlooks)
+    made = outlook(scene, arrangement, asked.workload, asked.targets, thinking.effort.requests)
+    return (*outlooks, made)
+
+
 def _modes(
-    asked: Asked, scene: Scene, outlooks: Sequence[Outlook], choice: Choice, effort: Effort
+    asked: Asked,
+    scene: Scene,
+    outlooks: Sequence[Outlook],
+    choice: Choice,
+    thinking: Thinking,
 ) -> tuple[ModePrediction, ...]:
     """The chosen arrangement first, then the others, best first."""
     rest = [o for o in outlooks if o is not choice.best]
@@ -108,7 +127,7 @@ def _modes(
             made,
             asked.workload,
             asked.targets,
-            effort=effort,
+            effort=thinking.effort,
             watts=_total(asked, made, "watts"),
             price=_total(asked, made, "price"),
         )

@@ -68,11 +68,15 @@ def _figures(made: Outlook, asked: Asked) -> str:
 
 
 def _unsustainable(asked: Asked, modes: Sequence[ModePrediction]) -> str:
-    able = [m.capacity_requests_per_s for m in modes if m.capacity_requests_per_s is not None]
+    able = [
+        m.capacity_requests_per_s
+        for m in modes
+        if m.mode != "auto" and m.capacity_requests_per_s is not None
+    ]
     most = max(able, default=0.0)
     if most <= 0:
         return "The targets are not sustainable on these boxes at any rate."
-    which = next(m for m in modes if m.capacity_requests_per_s == most)
+    which = next(m for m in modes if m.capacity_requests_per_s == most and m.mode != "auto")
     return (
         f"Not sustainable at this rate; {say.request_rate(most)} would be, with {which.mode}"
         f"{f' ({which.prefill} prefill)' if which.mode != 'split' else ''}."
@@ -121,6 +125,19 @@ def guesses(asked: Asked, scene: Scene) -> tuple[str, ...]:
     if not asked.shape.counted:
         said.append(f"{asked.shape.name}: parameters as stated by its profile.")
     return tuple(said)
+
+
+def auto_ahead(modes: Sequence[ModePrediction]) -> tuple[str, ...]:
+    """A word about `auto` where it is predicted to do clearly better than what is advised."""
+    best = modes[0].goodput_requests_per_s or 0.0
+    auto = next((m.goodput_requests_per_s or 0.0 for m in modes if m.mode == "auto"), 0.0)
+    if auto <= 1.05 * best or auto <= 0:
+        return ()
+    return (
+        f"Mode auto is predicted to get {say.request_rate(auto)}, more than what is advised; it "
+        f"goes by rates that are only known while serving, so measure it: homesplit compare "
+        f"--modes {modes[0].mode},auto.",
+    )
 
 
 def _capital(text: str) -> str:

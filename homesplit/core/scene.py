@@ -86,6 +86,8 @@ class Arrangement(Struct, frozen=True, kw_only=True):
         if setting.mode == "split":
             return f"split, {setting.prefill_box} reads and {setting.decode_box} writes"
         style = f"{setting.prefill} prefill"
+        if setting.mode == "auto":
+            return f"auto on both boxes, {style}"
         if setting.mode == "replica":
             return f"replica on both boxes, {style}"
         return f"colocated on {self.first}, {style}"

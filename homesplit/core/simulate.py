@@ -243,22 +243,36 @@ class Simulation:
 
     # ------------------------------------------------------------------ placing
 
-    def _views(self) -> list[BoxView]:
+    def _views(self, prompt_tokens: int = 1) -> list[BoxView]:
         held = {name: [0, 0, 0] for name in self.boxes}
         for flight in self.flights.values():
             for name in {flight.prefill_box, flight.decode_box}:
                 held[name][0] += 1
             held[flight.decode_box][1] += flight.writing
             held[flight.prefill_box][2] += flight.unread
+        rated = self.setting.mode == "auto"
         return [
             BoxView(
                 box=name,
                 requests=held[name][0],
                 decoding=held[name][1],
                 pending_prefill_tokens=held[name][2],
+                prefill_tokens_per_s=self._reading_rate(name, prompt_tokens) if rated else None,
+                decode_step_s=self._writing_step_s(name, held[name][1]) if rated else None,
             )
             for name in self.boxes
         ]
+
+    def _reading_rate(self, name: str, prompt_tokens: int) -> float:
+        """Tokens per second, as the router would have measured them by now."""
+        return prompt_tokens / max(self.boxes[name].cost.prefill_s(prompt_tokens).mid, 1e-9)
+
+    def _writing_step_s(self, name: str, writing: int) -> float:
+        """A step with what the box writes now, over the contexts of what is under way."""
+        batch = max(1, writing)
+        known = [len(f.tokens) for f in self.flights.values() if f.decode_box == name]
+        context = sum(known) / len(known) if known else 0.0
+        return self.boxes[name].cost.step_seconds([], batch, int(batch * context))
 
     def _place(self, flight: _Flight, now_s: float) -> None:
         self.turn += 1
@@ -267,7 +281,8 @@ class Simulation:
             max_tokens=flight.offered.output_tokens,
             kv_bytes_per_token=self.kv_bytes_per_token,
         )
-        decision = decide(self.setting, self._views(), self.rate, question, self.turn)
+        views = self._views(len(flight.tokens))
+        decision = decide(self.setting, views, self.rate, question, self.turn)
         assert decision is not None
         flight.prefill_box, flight.decode_box = decision.prefill_box, decision.decode_box
         flight.unread = len(flight.tokens)

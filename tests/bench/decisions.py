@@ -187,7 +187,7 @@ def _modes(plan: Plan, asked: Asked, scene: Scene) -> dict[str, Arrangement]:
     chosen: dict[str, Arrangement] = {}
     styles: set[tuple[str, str | None]] = set()
     for mode in plan.modes:
-        if (mode.mode, mode.prefill) not in styles:
+        if mode.mode != "auto" and (mode.mode, mode.prefill) not in styles:
             styles.add((mode.mode, mode.prefill))
             chosen[_name_of(mode)] = able[_name_of(mode)]
     return chosen

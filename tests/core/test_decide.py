@@ -217,6 +217,13 @@ def test_a_model_that_fits_one_box_is_served_there() -> None:
     assert plan.recommendation.decode_box == "b"
 
 
+def test_auto_is_predicted_beside_the_others_and_never_far_behind_replicas() -> None:
+    plan = decide(ask(b=box("b", flops=5e12, bandwidth=60e9), work=load(800, 40, users=6)), QUICK)
+    goodput = {mode.mode: mode.goodput_requests_per_s or 0.0 for mode in reversed(plan.modes)}
+    assert goodput["auto"] > 0.8 * goodput["replica"]
+    assert plan.recommendation.mode != "auto"
+
+
 def test_equal_boxes_and_one_user_tie_and_go_to_one_box() -> None:
     plan = decide(ask(), QUICK)
     assert plan.tie and plan.recommendation.mode == "colocated"
