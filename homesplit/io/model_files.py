@@ -59,6 +59,10 @@ def shape_of_config(path: Path) -> ModelShape:
 def shape_of_gguf(path: Path) -> ModelShape:
     """The shape of a GGUF file; its weights weigh what the file weighs."""
     header = read_gguf_header(path)
+    if not header.parameters:
+        raise ProfileError(
+            "holds no tensors (a vocabulary alone?).", where=str(path), do_next="Name the model's."
+        )
     tokens = header.metadata.get("tokenizer.ggml.tokens")
     metadata = {
         **header.metadata,
