@@ -174,7 +174,7 @@ async def _bring_packages(ctx: Context, part: BoxPart, house: Wheelhouse | None)
     _tell(ctx, part, "uv", "bringing uv")
     uv = await remote_env.ensure_uv(box, root, program, part.seen.facts.uvs)
     if house:
-        seen = _counter(ctx, part, "packages", "packages")
+        seen = byte_counter(ctx, part.name, "packages", "packages")
         await remote_env.push_wheels(box, root, house, seen)
     return uv
 
@@ -202,7 +202,7 @@ async def _install(
 async def _bring_model(ctx: Context, part: BoxPart, found: Survey) -> None:
     if not part.needs_model:
         return
-    seen = _counter(ctx, part, "model", found.model.name)
+    seen = byte_counter(ctx, part.name, "model", found.model.name)
     model = found.model
     await remote_files.push_model(
         part.seen.box, part.place.root, model.folder, model.manifest, seen
@@ -276,8 +276,8 @@ def _tell(ctx: Context, part: BoxPart, step: str, sentence: str) -> None:
     ctx.emit(Progress(stage=STAGE, step=step, box=part.name, sentence=sentence))
 
 
-def _counter(ctx: Context, part: BoxPart, step: str, what: str) -> Callable[[int, int], None]:
-    """Counts bytes with their rate and the time left, a few events a second."""
+def byte_counter(ctx: Context, box: str, step: str, what: str) -> Callable[[int, int], None]:
+    """Tells bytes done of a total, with their rate and the time left, a few events a second."""
     began_s = time.monotonic()
     last_s = 0.0
     first: int | None = None
@@ -296,7 +296,7 @@ def _counter(ctx: Context, part: BoxPart, step: str, what: str) -> Callable[[int
             Progress(
                 stage=STAGE,
                 step=step,
-                box=part.name,
+                box=box,
                 done=done,
                 total=total,
                 unit="bytes",

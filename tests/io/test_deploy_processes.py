@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
@@ -133,16 +134,78 @@ async def test_a_process_whose_desk_is_lost_before_all_is_started_ends_itself(
     assert not {"worker.pid", "worker.keys"} & set(rest)
 
 
+class _KeptAtOnce(LocalBox):
+    """Marks what a script started as kept before that script has even ended."""
+
+    async def run(
+        self, script: str, *, input: bytes | None = None, timeout_s: float = 30.0
+    ) -> Output:
+        kept = f'{script}\n: >"$run/worker.kept"'
+        return await super().run(kept, input=input, timeout_s=timeout_s)
+
+
 async def test_a_kept_process_lives_on_without_the_desk(
     box: LocalBox, place: EnginePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_process, "_GUARD_S", 2)
+    monkeypatch.setattr(remote_process, "_GUARD_S", 6)
     await remote_process.write_launcher(box, place)
-    await _start(box, place)
-    await remote_process.keep(box, place.root)
+    ready = f"{place.run}/worker.ready"
+    await box.write(f"{place.run}/worker.json", f'{{"ready": "{ready}"}}'.encode())
+    await remote_process.start(_KeptAtOnce("localhost"), place, "worker")
     await remote_process.wait_ready(box, place, "worker")
-    await box.run("sleep 5")
+    await box.run("sleep 8")
     assert (await remote_process.states(box, place.root))["worker"].state == "running"
+
+
+_SYSTEMD_RUN = """#!/bin/sh
+printf '%s\\n' "$@" >"$HOME/asked"
+[ -e "$HOME/broken" ] && exit 1
+while case "$1" in -*) true ;; *) false ;; esac; do shift; done
+setsid "$@" </dev/null >/dev/null 2>&1 &
+"""
+
+
+@pytest.fixture
+def systemd(box: LocalBox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for systemd-run that starts what it is given; returns the home."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (folder / "systemd-run").write_text(_SYSTEMD_RUN)
+    (folder / "systemd-run").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return Path(os.environ["HOME"])
+
+
+def _asked(home: Path) -> list[str]:
+    return (home / "asked").read_text().splitlines()
+
+
+async def test_where_systemd_keeps_user_units_a_transient_one_starts_the_worker(
+    box: LocalBox, place: EnginePlace, systemd: Path
+) -> None:
+    await _start(box, replace(place, unit=True))
+    await remote_process.wait_ready(box, place, "worker")
+    asked = _asked(systemd)
+    assert asked[-3:] == ["/bin/sh", f"{place.run}/launch", "worker"]
+    assert set(asked[:-3]) == {"--user", "--quiet", "--collect", "--unit=homesplit-worker"}
+
+
+async def test_where_systemd_refuses_the_worker_starts_in_its_own_session(
+    box: LocalBox, place: EnginePlace, systemd: Path
+) -> None:
+    (systemd / "broken").touch()
+    await _start(box, replace(place, unit=True))
+    assert await remote_process.wait_ready(box, place, "worker")
+    assert _asked(systemd)
+
+
+async def test_without_lingering_units_none_is_asked_for(
+    box: LocalBox, place: EnginePlace, systemd: Path
+) -> None:
+    assert not (await read_facts(box)).unit
+    await _start(box, place)
+    await remote_process.wait_ready(box, place, "worker")
+    assert "asked" not in os.listdir(systemd)
 
 
 async def test_a_script_leaves_no_pipe_and_no_process_behind(box: LocalBox) -> None:
