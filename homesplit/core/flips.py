@@ -13,6 +13,7 @@ from homesplit.core.choose import choose
 from homesplit.core.plan import Flip
 from homesplit.core.predict import Outlook, outlook
 from homesplit.core.scene import Arrangement, Scene
+from homesplit.core.shape import DTYPE_BYTES
 from homesplit.core.workload import LengthClass, Targets, Workload
 from homesplit.errors import ProfileError
 
@@ -44,6 +45,8 @@ class _Quantity(Struct, frozen=True, kw_only=True):
     at: Callable[[float], tuple[Scene, Workload]]
     told: Callable[[float], str]
     whole: bool = True
+    between: bool = True
+    """Whether there is anything between the values."""
 
 
 def find_flips(position: Position) -> tuple[Flip, ...]:
@@ -100,7 +103,7 @@ def _narrowed(
     position: Position, quantity: _Quantity, inside: float, outside: float, mode: Mode
 ) -> Flip:
     """Halves the gap between the last value that keeps the mode and the first that flips it."""
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if quantity.between else 0):
         middle = math.sqrt(inside * outside)
         if quantity.whole:
             middle = float(round(middle))
@@ -134,6 +137,7 @@ def _quantities(position: Position) -> list[_Quantity]:
                 whole=False,
             )
         )
+        made.append(_wire_precision(scene, workload))
     made.append(_lengths(position, "prompt_tokens", (64, 256, 1024, 4096, 16384)))
     made.append(_lengths(position, "output_tokens", (4, 16, 64, 256, 1024)))
     arrivals = workload.arrivals
@@ -164,6 +168,28 @@ def _quantities(position: Position) -> list[_Quantity]:
             )
         )
     return made
+
+
+def _wire_precision(scene: Scene, workload: Workload) -> _Quantity:
+    """Fewer bytes for each number that is handed over, which may change the text a little."""
+    here = DTYPE_BYTES[scene.kv_dtype]
+
+    def at(width: float) -> tuple[Scene, Workload]:
+        wires = {
+            pair: structs.replace(wire, bytes_per_s=wire.bytes_per_s * here / width)
+            for pair, wire in scene.wires.items()
+        }
+        return structs.replace(scene, wires=wires), workload
+
+    return _Quantity(
+        name="kv_wire",
+        unit="bytes per number",
+        here=here,
+        values=tuple(width for width in (1.0, 2.0) if width < here),
+        at=at,
+        told=lambda width: f"With KV sent as {'int8' if width < 2 else 'fp16'}, which is not exact",
+        between=False,
+    )
 
 
 def _lengths(position: Position, name: str, values: tuple[float, ...]) -> _Quantity:

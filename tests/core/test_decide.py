@@ -12,6 +12,7 @@ from msgspec import structs
 
 from homesplit.core.candidates import Asked, arrangements, build_scene, room_of
 from homesplit.core.decide import Thinking, decide
+from homesplit.core.flips import Position, find_flips, winner
 from homesplit.core.ledger import PromptClass, ledger_row
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
@@ -256,3 +257,26 @@ def test_a_load_that_no_arrangement_bears_is_not_sustainable() -> None:
     plan = decide(ask(work=work, targets=Targets(ttft_s=1.0, tpot_s=0.05)), QUICK)
     assert plan.sustainable is False
     assert "ot sustainable" in plan.recommendation.sentence
+
+
+def test_a_link_just_too_slow_flips_with_fewer_bytes_a_number() -> None:
+    writer = box("b", flops=4e12, bandwidth=2000e9)
+    reader = box("a", flops=60e12, bandwidth=100e9)
+    asked = ask(a=reader, b=writer, work=load(8000, 60))
+    scene = build_scene(asked)
+    able = tuple(each for each in arrangements(asked, scene) if each.setting.prefill == "whole")
+    here = Position(
+        scene=scene,
+        arrangements=able,
+        workload=asked.workload,
+        targets=asked.targets,
+        mode="colocated",
+        requests=4,
+    )
+    rate = 1e9
+    while winner(here, scene.with_link_rate(rate), asked.workload) == "split":
+        rate /= 1.5
+    flips = find_flips(structs.replace(here, scene=scene.with_link_rate(rate)))
+    wires = [flip for flip in flips if flip.quantity == "kv_wire"]
+    assert [(flip.mode, flip.value) for flip in wires] == [("split", 1.0)]
+    assert "not exact" in wires[0].sentence
