@@ -22,7 +22,7 @@ from screenshots.raster import to_png
 FOLDER = Path(__file__).parent
 SIZE = (120, 40)
 START_S = 300.0
-COMPARE_S = 400.0
+COMPARE_S = 900.0
 
 
 async def main() -> None:
