@@ -155,9 +155,10 @@ async def _probe(box: Box, python: str, arguments: str, say: Say) -> AsyncGenera
     """The probes at work on a box; their file is gone when they end, however they end."""
     packed = bundle()
     script = (
-        # A signal that comes while the folder is being removed would end `rm`, too.
-        "clean() { trap '' HUP INT TERM; rm -rf \"$d\"; }; "
-        "d=$(mktemp -d) || exit 1; trap clean EXIT; trap 'clean; exit 1' HUP INT TERM; "
+        # A signal that comes while the folder is being removed would end `rm`, too; and a shell
+        # that tells of its program's end to a reader who has gone is ended by SIGPIPE.
+        "clean() { trap '' HUP INT TERM PIPE; rm -rf \"$d\"; }; "
+        "d=$(mktemp -d) || exit 1; trap clean EXIT; trap 'clean; exit 1' HUP INT TERM PIPE; "
         f'dd bs=1 count={len(packed)} of="$d/probes.pyz" 2>/dev/null; '
         f'{shlex.quote(python)} -I -W ignore "$d/probes.pyz" {arguments}'
     )

@@ -195,6 +195,8 @@ async def write_launcher(box: Box, place: EnginePlace) -> None:
         "XDG_CACHE_HOME": cache,
         "HF_HOME": f"{cache}/huggingface",
         "HF_HUB_OFFLINE": "1",
+        # Else torch makes one in /tmp, which would outlive the deployment.
+        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/torchinductor",
     }
     lines = [f"{key}={quote(value)}; export {key}" for key, value in settings.items()]
     head, rest = _LAUNCH.replace("GUARD_ROUNDS", str(_GUARD_S // 2)).split("\n", 1)
