@@ -1,0 +1,51 @@
+"""The figures of a run, and what is said where there are none."""
+
+from __future__ import annotations
+
+from homesplit.core.load import plan_load
+from homesplit.core.measured import RequestLog
+from homesplit.core.summary import summarise
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+
+KIND = LengthClass(
+    name="short",
+    share=1.0,
+    prompt_tokens_low=8,
+    prompt_tokens_high=8,
+    output_tokens_low=2,
+    output_tokens_high=2,
+)
+WORKLOAD = Workload(
+    name="two users",
+    classes=(KIND,),
+    arrivals=Arrivals(kind="closed", users=2),
+    targets=Targets(ttft_s=None, tpot_s=None),
+    source="typed",
+)
+FIRST = RequestLog(
+    id=0,
+    request_id="a",
+    class_="short",
+    due_s=0.0,
+    sent_s=0.0,
+    outcome="completed",
+    arrival_s=(9.0, 10.0),
+    arrival_tokens=(1, 1),
+    ended_s=10.0,
+    prompt_tokens_asked=8,
+    output_tokens_asked=2,
+)
+
+
+def test_a_run_whose_requests_all_began_in_the_warm_up_says_what_to_do() -> None:
+    plan = plan_load(WORKLOAD, seed=1, seconds=10.0)
+    said = summarise(plan, [FIRST], WORKLOAD.targets).no_data
+    assert said is not None
+    assert "every request (1) began in the warm-up" in said
+    assert "--warm-up 0" in said
+    assert summarise(plan, [FIRST], WORKLOAD.targets, warm_up=0.0).no_data is None
+
+
+def test_a_run_without_requests_does_not_blame_the_warm_up() -> None:
+    said = summarise(plan_load(WORKLOAD, seed=1, seconds=10.0), [], WORKLOAD.targets).no_data
+    assert said == "no data: no request was offered"
