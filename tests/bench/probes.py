@@ -1,0 +1,192 @@
+"""The probes' figures beside those of tools that everybody knows, as ratios of one run.
+
+    python -m tests.bench.probes [--rounds N] [--only links,latency,gemm,memory,core] [--json]
+
+Everybody has a turn, one behind the other, in every round; a ratio is taken within a round and
+the median of the rounds' ratios is told, with the smallest and the largest. Of arithmetic and
+memory the fastest repetition on each side is compared, as STREAM does: other work on the machine
+only slows. Needs root (the lab), iperf3, gcc for the memory test, torch for the arithmetic. The
+load average stands beside the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from homesplit_probes import compute, memory
+from homesplit_probes.methods import usable_cores
+
+from tests.lab.api import RunningLab, running_lab
+from tests.lab.measure import round_trip_ms
+from tests.lab.road import Road
+
+STREAM = Path(__file__).with_name("stream.c")
+PAIR = ("atlas", "borea")
+RATES = ("50mbit", "1gbe", "2.5gbe", "normal")
+DELAYS_MS = ("2", "10", "40")
+Ratios = dict[str, list[float]]
+
+
+def main() -> int:
+    """Measure and print; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.probes", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, comma-separated")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    ratios: Ratios = {}
+    loads = [os.getloadavg()[0]]
+    for part in args.only.split(","):
+        PARTS[part](args.rounds, ratios)
+        loads.append(os.getloadavg()[0])
+    if args.json:
+        print(json.dumps({"load_average": loads, "ratios": ratios}))
+    else:
+        print("\n".join(_table(ratios, loads)))
+    return 0
+
+
+def _table(ratios: Ratios, loads: list[float]) -> list[str]:
+    lines = ["| ratio | median | smallest | largest | rounds |", "|---|---|---|---|---|"]
+    for name, values in ratios.items():
+        middle = statistics.median(values)
+        row = f"| {name} | {middle:.3f} | {min(values):.3f} | {max(values):.3f} | {len(values)} |"
+        lines.append(row)
+    told = ", ".join(f"{load:.1f}" for load in loads)
+    return [*lines, "", f"Load average before and after each part: {told}."]
+
+
+def _add(ratios: Ratios, name: str, value: float) -> None:
+    print(f"{name}: {value:.3f}", file=sys.stderr, flush=True)
+    ratios.setdefault(name, []).append(value)
+
+
+def links(rounds: int, ratios: Ratios) -> None:
+    """The link probe beside iperf3, one stream each, both ways, at each rate."""
+    with running_lab(2, "loopback") as lab, tempfile.TemporaryDirectory() as folder:
+        road = Road(lab, Path(folder))
+        for rate in RATES:
+            lab.set_rate(rate)
+            for _ in range(rounds):
+                before = lab.iperf_bits_per_s(*PAIR, seconds=2)
+                link = _probed_link(road)
+                after = lab.iperf_bits_per_s(*PAIR, seconds=2)
+                value = link["a_to_b"]["value"] * 8 / statistics.mean((before, after))
+                shown = "unshaped" if rate == "normal" else rate
+                _add(ratios, f"link probe / iperf3, {shown}", value)
+
+
+def latency(rounds: int, ratios: Ratios) -> None:
+    """The probe's round trip, less that without delay, beside the delay that was set."""
+    with running_lab(2, "1gbe") as lab, tempfile.TemporaryDirectory() as folder:
+        road = Road(lab, Path(folder))
+        for _ in range(min(rounds, 2)):
+            for delay in DELAYS_MS:
+                lab.fault("borea", "latency", delay)
+                link = _probed_link(road)
+                ping_ms = round_trip_ms(lab.lab, *PAIR)
+                probe_ms = link["latency_s"]["p50"]["value"] * 1e3
+                _add(ratios, f"round trip / set delay of {delay} ms", probe_ms / float(delay))
+                _add(ratios, f"round trip / ping, {delay} ms", probe_ms / ping_ms)
+
+
+def _probed_link(road: Road) -> dict[str, Any]:
+    link: dict[str, Any] = road.json("probe", *PAIR, "--link")["link"]
+    return link
+
+
+def gemm(rounds: int, ratios: Ratios) -> None:
+    """The probe's matrix rate beside torch's own timer, same size and dtype."""
+    import torch
+    from torch.utils.benchmark import Timer
+
+    for _ in range(rounds):
+        for dtype, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            left = torch.randn(2048, 2048).to(kind)
+            names = {"left": left, "torch": torch}
+            timer = Timer("torch.mm(left, left)", globals=names, num_threads=usable_cores())
+            before = _fastest(timer)
+            figure = compute._torch_rate(torch, "cpu", dtype, 1.5)  # pyright: ignore[reportPrivateUsage]
+            own = 2 * 2048**3 / min(before, _fastest(timer))
+            _add(ratios, f"GEMM {dtype}, probe / torch's own timer", max(figure["samples"]) / own)
+
+
+def _fastest(timer: Any) -> float:
+    """Seconds of the fastest of a dozen single runs by torch's timer."""
+    timer.timeit(1)
+    return min(timer.timeit(1).mean for _ in range(12))
+
+
+def read_and_copy(rounds: int, ratios: Ratios) -> None:
+    """The probe's read and copy rates beside a C STREAM over as many bytes."""
+    size = memory.buffer_bytes(memory.last_level_cache_bytes(), 1 << 40)
+    assert size is not None
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "stream"
+        build = ["gcc", "-Ofast", "-march=native", "-fopenmp", str(STREAM), "-o", str(program)]
+        subprocess.run(build, check=True, timeout=60)
+        command = [str(program), str(size)]
+        for _ in range(max(rounds, 5)):
+            before = _stream(command)
+            figures = memory.measure_memory(2.0, 1 << 40, lambda _: None)
+            after = _stream(command)
+            for name in ("read", "copy"):
+                stream = max(before[name], after[name])
+                ratio = max(figures[name]["samples"]) / stream
+                _add(ratios, f"memory {name}, probe / C STREAM", ratio)
+
+
+def _stream(command: list[str]) -> dict[str, float]:
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return json.loads(done.stdout)
+
+
+def half_a_core(rounds: int, ratios: Ratios) -> None:
+    """A box with half a core beside one with a whole one."""
+    with (
+        running_lab(2, "1gbe", cpu=["atlas=1@0", "borea=0.5@1"]) as lab,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        road = Road(lab, Path(folder))
+        for _ in range(rounds):
+            whole, half = (_probed_box(road, box) for box in PAIR)
+            _add(ratios, "half a core / a whole one, GEMM fp32", half[0] / whole[0])
+            _add(ratios, "half a core / a whole one, memory read", half[1] / whole[1])
+            counted = [_counted(lab, box) for box in reversed(PAIR)]
+            _add(ratios, "half a core / a whole one, counting", counted[0] / counted[1])
+
+
+def _probed_box(road: Road, box: str) -> tuple[float, float]:
+    found = road.json("probe", box)["boxes"][0]
+    return max(found["flops_per_s"]["fp32"]["samples"]), max(found["memory_bytes_per_s"]["samples"])
+
+
+def _counted(lab: RunningLab, box: str) -> float:
+    from tests.lab.measure import cpu_counts
+
+    return float(cpu_counts(lab.lab, box))
+
+
+PARTS: dict[str, Callable[[int, Ratios], None]] = {
+    "links": links,
+    "latency": latency,
+    "gemm": gemm,
+    "memory": read_and_copy,
+    "core": half_a_core,
+}
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    code = main()
+    print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
+    sys.exit(code)
