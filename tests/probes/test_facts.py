@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from homesplit_probes import facts
 
+from homesplit.core.probed import box_profile
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -33,6 +35,24 @@ def test_of_two_gpus_the_unified_one_keeps_its_unknown_memory() -> None:
 )
 def test_an_nvidia_smi_without_gpus_gives_none(text: str) -> None:
     assert facts.parse_nvidia(text) == []
+
+
+def test_a_tool_that_answers_na_leaves_everything_unknown_and_the_profile_says_why(
+    tmp_path: Path,
+) -> None:
+    lines = ["NVIDIA GB10, [N/A], [N/A], 580.95, [N/A], 41", "Tesla, 16384, [Not Supported], , , "]
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nprintf '%s\\n' " + " ".join(f"'{line}'" for line in lines) + "\n")
+    tool.chmod(0o755)
+    script = f"PATH={tmp_path}:$PATH; {facts.script('MARK')}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, timeout=30)
+    profile = box_profile("b", None, facts.parse(done.stdout.decode(), "MARK"), None, at="")
+    assert [gpu.memory_bytes.value for gpu in profile.accelerators] == [None, 16384 << 20]
+    assert profile.accelerators[0].memory_bytes.why
+    assert profile.accelerators[1].driver is None
+    assert (profile.device, profile.unified) == ("cuda", True)
+    assert profile.memory_bytes.value
+    assert "unified" in profile.memory_bytes.method
 
 
 def test_not_supported_power_is_unknown() -> None:
