@@ -31,6 +31,13 @@ def add_parser(subparsers: Any) -> None:
         help="comma-separated, each MODE or MODE:whole or MODE:chunked",
     )
     parser.add_argument("--repeats", type=int, default=2, help="rounds, order reversed each time")
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="another server as one more column, such as what you would otherwise run",
+    )
     add_server_arguments(parser)
     add_load_arguments(parser)
     add_json(parser)
@@ -65,6 +72,7 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
             seconds=args.seconds or SECONDS,
             repeats=args.repeats,
             seed=seed_of(args),
+            also=[Target(url=url) for url in args.also],
         )
 
     if args.url:

@@ -18,7 +18,9 @@ from homesplit.core.served import ServerSide
 from homesplit.core.summary import RunSummary, inside
 
 SIMPLER = ("colocated", "replica", "split", "auto")
-"""A tie goes to the arrangement that stands first: one box before two, replicas before split."""
+"""A tie goes to the arrangement that stands first: one box before two, replicas before split.
+
+What a person would otherwise run stands before all of them."""
 LEAST_PAIRS = 20
 """Fewer requests in common than this tell nothing apart."""
 
@@ -26,17 +28,22 @@ LEAST_PAIRS = 20
 class ModeRuns(Struct, frozen=True, kw_only=True):
     """One mode's runs, pooled: every figure is over the requests of all repeats."""
 
-    setting: ModeSetting
+    setting: ModeSetting | None
+    """None for another server, which has no modes."""
     runs: tuple[BenchResult, ...]
     pooled: RunSummary
     predicted: Predicted | None = None
+    url: str | None = None
+    """Where the other server is, None for a mode of the boxes compared."""
     predicted_why: str | None = None
     """Why there is no prediction, None when there is one."""
 
     @property
     def name(self) -> str:
-        """`colocated:whole`, `colocated:chunked`, else the mode's name alone."""
+        """`colocated:whole`, `colocated:chunked`, else the mode's name or the other's address."""
         setting = self.setting
+        if setting is None:
+            return f"other server {self.url}"
         return f"{setting.mode}:{setting.prefill}" if setting.mode == "colocated" else setting.mode
 
 
@@ -105,7 +112,7 @@ def _goodput(mode: ModeRuns) -> float:
 
 
 def _simplicity(mode: ModeRuns) -> int:
-    return SIMPLER.index(mode.setting.mode)
+    return -1 if mode.setting is None else SIMPLER.index(mode.setting.mode)
 
 
 def _order(mode: ModeRuns) -> tuple[float, int]:
@@ -164,17 +171,16 @@ def compare_document(result: CompareResult) -> dict[str, Any]:
 
 def _mode_document(mode: ModeRuns) -> dict[str, Any]:
     sides = [run.server for run in mode.runs if run.server is not None]
-    boxes = (
-        1 if mode.setting.mode == "colocated" else max((len(r.boxes) for r in mode.runs), default=1)
-    )
+    boxes = _boxes(mode)
     return {
-        "mode": mode.setting.mode,
-        "prefill": mode.setting.prefill,
+        "mode": mode.setting.mode if mode.setting else "other",
+        "prefill": mode.setting.prefill if mode.setting else None,
+        "url": mode.url,
         "setting": msgspec.to_builtins(mode.setting),
         **figures_document(mode.pooled),
         "predicted": msgspec.to_builtins(mode.predicted),
         "predicted_why": mode.predicted_why,
-        "goodput_per_box_requests_per_s": _goodput(mode) / max(1, boxes),
+        "goodput_per_box_requests_per_s": _goodput(mode) / boxes if boxes else None,
         "served_as_asked": _served_as_asked(sides),
         "handoffs": sum(side.handoffs for side in sides),
         "handoff_bytes": sum(side.handoff_bytes for side in sides),
@@ -183,6 +189,15 @@ def _mode_document(mode: ModeRuns) -> dict[str, Any]:
         **energy_document(mode.runs),
         "server": [msgspec.to_builtins(side) for side in sides],
     }
+
+
+def _boxes(mode: ModeRuns) -> int | None:
+    """How many boxes the mode uses; None for another server, which doesn't tell."""
+    if mode.setting is None:
+        return None
+    if mode.setting.mode == "colocated":
+        return 1
+    return max(1, max((len(run.boxes) for run in mode.runs), default=1))
 
 
 def _served_as_asked(sides: Sequence[ServerSide]) -> float | None:

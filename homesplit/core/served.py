@@ -53,6 +53,8 @@ class ServerSide(Struct, frozen=True, kw_only=True):
     stall_causes: dict[str, int]
     """Gaps beyond the TPOT target by what the step timeline shows during them."""
     energy: Energy
+    others: int = 0
+    """Requests of others that ended meanwhile: load that is not the run's own."""
 
 
 class Energy(Struct, frozen=True, kw_only=True):
@@ -76,6 +78,7 @@ class Timed(Struct, frozen=True, kw_only=True):
     transfers: tuple[TransferEvent, ...] = ()
     statuses: tuple[WorkerStatus, ...] = ()
     switches: tuple[ModeSwitch, ...] = ()
+    others: int = 0
 
 
 def gather(events: Sequence[Event], run_id: str) -> Timed:
@@ -91,6 +94,10 @@ def gather(events: Sequence[Event], run_id: str) -> Timed:
         transfers=tuple(_moved_transfer(e) for e in events if isinstance(e, TransferSeen)),
         statuses=tuple(e.status for e in events if isinstance(e, StatusSeen)),
         switches=tuple(e.switch for e in events if isinstance(e, ModeSwitched)),
+        others=sum(
+            isinstance(e, RequestDone) and not e.record.request_id.startswith(prefix)
+            for e in events
+        ),
     )
 
 
@@ -133,6 +140,7 @@ def server_side(
         first_decode_s=percentiles(r.first_decode_s for r in done),
         stall_causes=stall_causes(timed, tpot_target_s),
         energy=energy(timed.statuses, idle_w=idle_w),
+        others=timed.others,
     )
 
 

@@ -197,7 +197,12 @@ def _result(
     warm_up: float | None,
 ) -> BenchResult:
     summary = summarise(plan, load.logs, workload.targets, warm_up=warm_up)
-    notes = (*server.endpoint.notes, *summary.notes, *_generator_notes(load, summary.figures))
+    notes = (
+        *server.endpoint.notes,
+        *summary.notes,
+        *_generator_notes(load, summary.figures),
+        *_others_note(side),
+    )
     return BenchResult(
         workload=workload,
         seconds=plan.seconds,
@@ -229,6 +234,12 @@ def _generator_notes(load: LoadResult, figures: Figures) -> tuple[str, ...]:
         "single gaps may be off by as much, means are not"
     )
     return (*stopped, note)
+
+
+def _others_note(side: ServerSide | None) -> tuple[str, ...]:
+    if side is None or not side.others:
+        return ()
+    return (f"{side.others} requests of others ended meanwhile: the load was not this run's alone",)
 
 
 def keep_run(ctx: Context, result: BenchResult) -> BenchResult:

@@ -8,7 +8,9 @@ is compared over prompts of its own, the very same in every mode, asked beside t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from homesplit_engine.records import MODES, ModeSetting
 from msgspec.structs import replace
@@ -44,6 +46,21 @@ CHECK_OUTPUT_TOKENS = 16
 _CHECK_CLASSES = (("short", 12), ("long", 200))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One of the things compared: a mode of the boxes, or another server as it is."""
+
+    server: Prepared
+    setting: ModeSetting | None
+
+    @property
+    def words(self) -> str:
+        """In words, for progress."""
+        if self.setting is None:
+            return f"the other server {self.server.endpoint.url}"
+        return f"{self.setting.mode} ({self.setting.prefill} prefill)"
+
+
 async def compare(
     ctx: Context,
     target: Target,
@@ -53,30 +70,30 @@ async def compare(
     seconds: float = SECONDS,
     repeats: int = 2,
     seed: int = 1,
+    also: Sequence[Target] = (),
 ) -> CompareResult:
     """Measure every mode (`colocated:whole`, `split`, …) and say which does better, if any.
 
-    The mode in force before is set again at the end. Raises UsageError, EngineError.
+    Each server in `also` is one more column: it gets the same requests in its turn. The mode
+    in force before is set again at the end. Raises UsageError, EngineError.
     """
     load = make_load(workload, seconds=seconds, seed=seed)
-    async with prepared(target) as server:
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(prepared(target))
         before = _own_setting(server)
         settings = [parse_mode(text, before, _boxes(server)) for text in modes]
+        others = [await stack.enter_async_context(prepared(other)) for other in also]
         outlooks = await _outlooks(ctx, server, settings, workload, load)
+        columns = [Column(server=server, setting=setting) for setting in settings]
+        columns += [Column(server=other, setting=None) for other in others]
         try:
-            runs = await _all_runs(ctx, server, settings, workload, load, repeats, outlooks)
+            runs = await _all_runs(ctx, columns, workload, load, repeats, outlooks)
             same, checked = await _texts_agree(ctx, server, settings, seed)
         finally:
             await set_mode(ctx, target.url, target.api_key, before)
     pooled = [
-        ModeRuns(
-            setting=setting,
-            runs=tuple(runs[index]),
-            pooled=_summary(runs[index], load),
-            predicted=outlooks.each[index],
-            predicted_why=outlooks.why[index],
-        )
-        for index, setting in enumerate(settings)
+        _pooled(column, each, load, outlooks, index)
+        for index, (column, each) in enumerate(zip(columns, runs, strict=True))
     ]
     loopback = runs[0][0].loopback
     result = CompareResult(
@@ -90,6 +107,20 @@ async def compare(
         notes=_notes(pooled),
     )
     return _keep(ctx, result)
+
+
+def _pooled(
+    column: Column, runs: Sequence[BenchResult], load: LoadPlan, outlooks: Outlooks, index: int
+) -> ModeRuns:
+    own = column.setting is not None
+    return ModeRuns(
+        setting=column.setting,
+        url=None if own else column.server.endpoint.url,
+        runs=tuple(runs),
+        pooled=_summary(runs, load),
+        predicted=outlooks.each[index] if own else None,
+        predicted_why=outlooks.why[index] if own else "nothing is known of another server's boxes",
+    )
 
 
 def parse_mode(text: str, now: ModeSetting, boxes: Sequence[str]) -> ModeSetting:
@@ -143,37 +174,48 @@ async def _outlooks(
 
 async def _all_runs(
     ctx: Context,
-    server: Prepared,
-    settings: Sequence[ModeSetting],
+    columns: Sequence[Column],
     workload: Workload,
     load: LoadPlan,
     repeats: int,
     outlooks: Outlooks,
 ) -> list[list[BenchResult]]:
-    """Every mode once a round; odd rounds go backwards, so that drift favours nobody."""
-    runs: list[list[BenchResult]] = [[] for _ in settings]
+    """Every column once a round; odd rounds go backwards, so that drift favours nobody."""
+    runs: list[list[BenchResult]] = [[] for _ in columns]
     salts = Prng(load.seed).fork(7)
     for turn in range(repeats):
-        order = range(len(settings)) if turn % 2 == 0 else reversed(range(len(settings)))
+        order = range(len(columns)) if turn % 2 == 0 else reversed(range(len(columns)))
         for index in order:
-            setting = settings[index]
-            told = f"Round {turn + 1} of {repeats}: {setting.mode} ({setting.prefill} prefill)."
+            told = f"Round {turn + 1} of {repeats}: {columns[index].words}."
             ctx.emit(StageStarted(stage=STAGE, sentence=told))
-            await set_mode(ctx, server.target.url, server.target.api_key, setting)
             salt = salts.fork(turn, index).bits()
-            run = await run_once(ctx, server, workload, load, salt=salt)
-            runs[index].append(replace(run, setting=setting))
-            figures = _summary(runs[index], load).figures
-            ctx.emit(
-                CompareRun(
-                    mode=setting.mode,
-                    prefill=setting.prefill,
-                    figures=figures,
-                    predicted=screen_figures(outlooks.each[index]),
-                    repeats=len(runs[index]),
-                )
-            )
+            runs[index].append(await _column_run(ctx, columns[index], workload, load, salt))
+            ctx.emit(_told(columns[index], runs[index], load, outlooks, index))
     return runs
+
+
+async def _column_run(
+    ctx: Context, column: Column, workload: Workload, load: LoadPlan, salt: int
+) -> BenchResult:
+    server = column.server
+    if column.setting is not None:
+        await set_mode(ctx, server.target.url, server.target.api_key, column.setting)
+    run = await run_once(ctx, server, workload, load, salt=salt)
+    return replace(run, setting=column.setting)
+
+
+def _told(
+    column: Column, runs: Sequence[BenchResult], load: LoadPlan, outlooks: Outlooks, index: int
+) -> CompareRun:
+    """The column's figures so far, as an event."""
+    setting = column.setting
+    return CompareRun(
+        mode=setting.mode if setting else "other",
+        prefill=setting.prefill if setting else column.server.endpoint.url,
+        figures=_summary(runs, load).figures,
+        predicted=screen_figures(outlooks.each[index]) if setting else None,
+        repeats=len(runs),
+    )
 
 
 def _summary(runs: Sequence[BenchResult], load: LoadPlan) -> RunSummary:

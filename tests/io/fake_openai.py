@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -77,8 +77,10 @@ class FakeServer:
 
 
 @contextlib.asynccontextmanager
-async def fake_server(manners: Manners | None = None) -> AsyncGenerator[FakeServer, None]:
-    """Serve on a free port of the loopback until the block ends."""
+async def fake_server(
+    manners: Manners | None = None, *, more: Sequence[web.RouteDef] = ()
+) -> AsyncGenerator[FakeServer, None]:
+    """Serve on a free port of the loopback until the block ends; `more` are further doors."""
     server = FakeServer(url="", manners=manners or Manners())
     app = web.Application(client_max_size=64 * 2**20)
 
@@ -94,6 +96,7 @@ async def fake_server(manners: Manners | None = None) -> AsyncGenerator[FakeServ
     app.router.add_get("/v1/models", models)
     app.router.add_post("/v1/completions", completions)
     app.router.add_post("/v1/chat/completions", chat)
+    app.router.add_routes(more)
     runner = web.AppRunner(app, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=2048)

@@ -1,0 +1,74 @@
+"""A fake router: the fake server with modes, each as quick as it is told, and an event stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from aiohttp import web
+from homesplit_engine.records import ModeSetting, ModeSwitch
+
+from tests.io.fake_openai import FakeServer, Manners, fake_server
+
+
+@dataclass(slots=True)
+class FakeRouter:
+    """The running router: its server, the mode in force and every switch it was asked for."""
+
+    manners: Mapping[str, Manners]
+    model: str
+    server: FakeServer | None = None
+    setting: ModeSetting = field(default_factory=lambda: ModeSetting(decode_box="a"))
+    switches: list[ModeSetting] = field(default_factory=list[ModeSetting])
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self.server.url if self.server else ""
+
+    def choose(self, setting: ModeSetting) -> None:
+        """Take a mode and its manners."""
+        self.setting = setting
+        self.switches.append(setting)
+        name = f"{setting.mode}:{setting.prefill}"
+        if self.server is not None:
+            self.server.manners = self.manners.get(name) or self.manners[setting.mode]
+
+
+@contextlib.asynccontextmanager
+async def fake_router(
+    manners: Mapping[str, Manners], *, model: str = "smollm2-135m"
+) -> AsyncGenerator[FakeRouter, None]:
+    """Two boxes `a` and `b` over loopback; `manners` by mode, or by `mode:prefill`."""
+    router = FakeRouter(manners, model)
+
+    async def status(_: web.Request) -> web.Response:
+        workers = [{"box": "a", "alive": True}, {"box": "b", "alive": True}]
+        told = {"model_name": model, "loopback": True, "workers": workers}
+        return web.json_response({**told, "setting": msgspec.to_builtins(router.setting)})
+
+    async def mode(request: web.Request) -> web.Response:
+        router.choose(msgspec.json.decode(await request.read(), type=ModeSetting))
+        switch = ModeSwitch(at_s=0.0, setting=router.setting, took_s=0.0)
+        return web.Response(body=msgspec.json.encode(switch))
+
+    doors = [
+        web.get("/homesplit/status", status),
+        web.post("/homesplit/mode", mode),
+        web.get("/homesplit/events", _events),
+    ]
+    async with fake_server(Manners(model=model), more=doors) as server:
+        router.server = server
+        yield router
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    """A stream that tells nothing but that it lives."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b"\n")
+        await asyncio.sleep(1.0)

@@ -1,0 +1,183 @@
+"""The comparison against a fake router whose modes are as quick as the test says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from homesplit.core.calibration import Calibration
+from homesplit.core.compare_result import compare_document
+from homesplit.core.events import CompareRun, Event
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.errors import EngineError, UsageError
+from homesplit.io import calibration_store
+from homesplit.io.paths import Paths
+from homesplit.stages.bench import Target
+from homesplit.stages.compare import CHECKED_EACH, compare
+from homesplit.stages.context import Context
+from homesplit.stages.notebook import list_entries, show_entry
+from tests.io.fake_openai import Manners, fake_server
+from tests.io.fake_router import fake_router
+
+LOAD = Workload(
+    name="small",
+    classes=(
+        LengthClass(
+            name="small",
+            share=1.0,
+            prompt_tokens_low=10,
+            prompt_tokens_high=20,
+            output_tokens_low=3,
+            output_tokens_high=3,
+        ),
+    ),
+    arrivals=Arrivals(rate_requests_per_s=30.0),
+    targets=Targets(ttft_s=1.0, tpot_s=1.0),
+)
+QUICK = Manners(model="smollm2-135m")
+SLOW = Manners(model="smollm2-135m", ttft_s=1.5)
+EVEN = {"colocated": QUICK, "split": QUICK}
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake router tells no events: don't wait for them."""
+    monkeypatch.setattr("homesplit.stages.load_watch.FIRST_EVENT_S", 0.02)
+    monkeypatch.setattr("homesplit.stages.load_watch.LAST_RECORDS_S", 0.02)
+
+
+def context(folder: Path, told: list[Event] | None = None) -> Context:
+    paths = Paths(config=folder / "c", cache=folder / "k", data=folder / "d")
+    return Context(emit=(told if told is not None else []).append, paths=paths)
+
+
+async def run(folder: Path, url: str, *modes: str, **more: Any) -> Any:
+    given: dict[str, Any] = {"seconds": 1.0, "repeats": 2, **more}
+    return await compare(context(folder), Target(url=url), modes, LOAD, **given)
+
+
+async def test_every_mode_gets_the_same_times_and_lengths_in_other_words_in_turned_order(
+    tmp_path: Path,
+) -> None:
+    async with fake_router(EVEN) as router:
+        before = router.setting
+        result = await run(tmp_path, router.url, "colocated:whole", "split")
+    order = [(s.mode, s.prefill) for s in router.switches[:4]]
+    one, other = ("colocated", "whole"), ("split", "chunked")
+    assert order == [one, other, other, one]
+    assert router.setting == before
+    logs = [run.logs for mode in result.modes for run in mode.runs]
+    asked = [[(log.due_s, log.prompt_tokens_asked) for log in each] for each in logs]
+    assert len(asked) == 4 and all(each == asked[0] for each in asked)
+    assert router.server is not None
+    prompts = [str(seen.body["prompt"]) for seen in router.server.load_requests()]
+    words = [" ".join(text.split()[:8]) for text in prompts]
+    checks = 2 * CHECKED_EACH
+    # The text check asks each of its prompts once in each mode, on purpose.
+    assert len(set(words)) == len(words) - checks
+
+
+async def test_a_slower_mode_loses_and_the_verdict_is_in_the_notebook(tmp_path: Path) -> None:
+    told: list[Event] = []
+    async with fake_router({"colocated": SLOW, "split": QUICK}) as router:
+        target = Target(url=router.url)
+        modes = ["colocated:chunked", "split"]
+        result = await compare(context(tmp_path, told), target, modes, LOAD, seconds=1.5)
+    assert result.verdict.mode == "split" and result.identical_text is True
+    runs = [event for event in told if isinstance(event, CompareRun)]
+    assert [(event.mode, event.repeats) for event in runs].count(("split", 2)) == 1
+    entries = list_entries(context(tmp_path))
+    assert [entry.kind for entry in entries] == ["comparison"]
+    assert entries[0].sentence == result.verdict.sentence
+    _, raw = show_entry(context(tmp_path), entries[0].id)
+    assert len(raw) == 4 and all(raw.values())
+
+
+async def test_different_text_is_found(tmp_path: Path) -> None:
+    short = Manners(model="smollm2-135m", eos_after=2)
+    async with fake_router({"colocated": QUICK, "split": short}) as router:
+        result = await run(tmp_path, router.url, "colocated:whole", "split", repeats=1)
+    assert result.identical_text is False
+    assert result.compared_prompts == 2 * CHECKED_EACH
+
+
+async def test_another_server_is_one_more_column_with_the_same_requests(tmp_path: Path) -> None:
+    async with fake_router(EVEN) as router, fake_server(Manners(ttft_s=1.5)) as other:
+        result = await run(tmp_path, router.url, "split", also=[Target(url=other.url)], seconds=1.5)
+    own, foreign = compare_document(result)["modes"]
+    assert (own["mode"], foreign["mode"]) == ("split", "other")
+    assert foreign["url"] == other.url and foreign["offered"] == own["offered"]
+    assert foreign["attainment"] == 0.0 and own["attainment"] == 1.0
+    assert foreign["predicted"] is None and "another server" in foreign["predicted_why"]
+    assert result.verdict.mode == "split"
+
+
+async def test_without_probes_there_is_no_prediction_and_the_reason_stands(tmp_path: Path) -> None:
+    async with fake_router(EVEN) as router:
+        result = await run(tmp_path, router.url, "split", repeats=1)
+    mode = compare_document(result)["modes"][0]
+    assert mode["predicted"] is None
+    assert "a was neither probed nor calibrated" in mode["predicted_why"]
+
+
+async def test_calibrated_boxes_are_predicted_with_the_very_requests(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    for box in ("a", "b"):
+        calibration_store.save(ctx.paths, calibration(box))
+    async with fake_router(EVEN) as router:
+        result = await compare(
+            ctx, Target(url=router.url), ["colocated:whole", "split"], LOAD, seconds=2.0, repeats=1
+        )
+    for mode in compare_document(result)["modes"]:
+        predicted = mode["predicted"]
+        assert mode["predicted_why"] is None
+        assert predicted["attainment"] == 1.0
+        assert predicted["ttft_s"]["low"] <= predicted["ttft_s"]["p50"] < 0.1
+        assert all("calibrated" in source for source in predicted["sources"])
+    alone, split = (mode.predicted for mode in result.modes)
+    assert alone and split and (split.ttft_s.p50 or 0) > 0 and alone != split
+
+
+def calibration(box: str) -> Calibration:
+    """A box that needs 1 ms a step and 0.1 ms a prompt token."""
+    return Calibration(
+        box=box,
+        model="smollm2-135m",
+        step_s=0.001,
+        token_s=0.0001,
+        pair_s=0.0,
+        sequence_s=0.0,
+        context_s=0.0,
+        steps=100,
+        error_p50=0.01,
+        error_p90=0.05,
+        kv_bytes_per_token=46_080,
+        kv_tokens=10_000,
+        fingerprint=box,
+    )
+
+
+async def test_a_foreign_server_has_no_modes_and_that_is_said(tmp_path: Path) -> None:
+    async with fake_server() as server:
+        with pytest.raises(EngineError, match="no modes to compare"):
+            await run(tmp_path, server.url, "split")
+
+
+async def test_a_word_that_is_no_mode_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    async with fake_router(EVEN) as router:
+        with pytest.raises(UsageError, match="no mode"):
+            await run(tmp_path, router.url, "divided")
+    assert router.server is not None and router.server.load_requests() == []
+
+
+async def test_the_former_mode_is_back_even_when_the_comparison_breaks_off(tmp_path: Path) -> None:
+    load = replace(LOAD, name="x")
+    async with fake_router({"colocated": QUICK}) as router:
+        before = router.setting
+        # The fake knows no mode replica and answers with an error.
+        with pytest.raises(EngineError):
+            await compare(context(tmp_path), Target(url=router.url), ["replica"], load, seconds=0.2)
+        assert router.setting == before
