@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from homesplit.cli.load_arguments import (
     SECONDS,
@@ -17,9 +19,16 @@ from homesplit.cli.load_arguments import (
 )
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.core.bench_result import BenchResult, bench_document, seconds_text
+from homesplit.core.capacity import CapacityResult, capacity_sentence
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench, deployed
+from homesplit.stages.capacity import capacity_document, find_capacity
 from homesplit.stages.context import Context
+
+CAPACITY_SECONDS = 30.0
+"""Shortest run of each rate that the search for capacity tries."""
+_T = TypeVar("_T")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
@@ -28,6 +37,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_server_arguments(parser)
     add_load_arguments(parser)
     add_trace_arguments(parser)
+    parser.add_argument(
+        "--capacity",
+        action="store_true",
+        help="search for the highest rate with nine of ten requests inside the targets",
+    )
     parser.add_argument("--no-notebook", action="store_true", help="keep no entry of this run")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -35,12 +49,43 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """0 when at least one request was completed, 1 when there is no data."""
+    if args.capacity:
+        return _capacity(command_context(), args)
     result = asyncio.run(_bench(command_context(), args))
     if args.json:
         print_json(bench_document(result))
     else:
         _print_table(result)
     return 1 if result.summary.no_data else 0
+
+
+def _capacity(ctx: Context, args: argparse.Namespace) -> int:
+    """0 when a capacity was found."""
+    if args.trace is not None:
+        raise UsageError("--capacity and --trace exclude each other.")
+    workload = workload_of(ctx, args)
+
+    async def against(target: Target) -> CapacityResult:
+        seconds = args.seconds or CAPACITY_SECONDS
+        return await find_capacity(ctx, target, workload, seconds=seconds, seed=seed_of(args))
+
+    result = asyncio.run(_on_target(ctx, args, against))
+    if args.json:
+        print_json(capacity_document(result))
+    else:
+        print(capacity_sentence(result))
+    return 1 if result.capacity_requests_per_s is None else 0
+
+
+async def _on_target(
+    ctx: Context, args: argparse.Namespace, work: Callable[[Target], Awaitable[_T]]
+) -> _T:
+    """Do the work on the server named, or on the current deployment."""
+    if args.url:
+        key = api_key_of(args)
+        return await work(Target(url=args.url, api_key=key, model=args.model, api=args.api))
+    async with deployed(ctx) as target:
+        return await work(target)
 
 
 async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
@@ -60,12 +105,7 @@ async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
             keep=not args.no_notebook,
         )
 
-    if args.url:
-        return await against(
-            Target(url=args.url, api_key=api_key_of(args), model=args.model, api=args.api)
-        )
-    async with deployed(ctx) as target:
-        return await against(target)
+    return await _on_target(ctx, args, against)
 
 
 def _replayed(args: argparse.Namespace) -> Workload:

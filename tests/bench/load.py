@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,13 +76,15 @@ async def measure(streams: int, seconds: float) -> dict[str, Any]:
     try:
         url, truth_url = json.loads(await process.stdout.readline())
         async with new_session() as session:
+            began_s, used_s = time.monotonic(), time.process_time()
             logs, lag_s = await _offer(session, url, streams, seconds)
+            used_s = (time.process_time() - used_s) / (time.monotonic() - began_s)
             async with session.get(truth_url) as reply:
                 truth: dict[str, list[int]] = await reply.json()
     finally:
         process.stdin.close()
         await process.wait()
-    return _compared(logs, truth, lag_s)
+    return {**_compared(logs, truth, lag_s), "core_share": used_s}
 
 
 async def _offer(
@@ -156,8 +159,9 @@ def _report(found: dict[str, Any]) -> str:
 completed, up to {found["most_open"]} open at once in one process; the stub writes a token each
 {ITL_S * 1000:.0f} ms to every stream, after {TTFT_S:g} s. Measured TTFT p50
 {found["ttft_p50_s"]:.4f} s, TPOT p50 {found["tpot_p50_s"]:.5f} s; the generator's event loop woke
-{(found["lag_p99_s"] or 0) * 1000:.1f} ms late at p99. {os.cpu_count()} cores
-({platform.machine()}), load average {load:.1f} at the end.
+{(found["lag_p99_s"] or 0) * 1000:.1f} ms late at p99, and it used {found["core_share"]:.0%} of a
+core. {os.cpu_count()} cores ({platform.machine()}), load average {load:.1f} at the end: with
+other work on all cores the loop wakes late, which is the machine's delay, not the generator's.
 
 Ratio of the generator's figure to what the stub knows it did (1 is no distortion):
 
