@@ -11,6 +11,7 @@ from homesplit.cli.load_arguments import add_server_arguments, api_key_of
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.core import say
 from homesplit.core.calibration import Calibration
+from homesplit.core.explain import ROUGH
 from homesplit.stages.bench import Target, deployed
 from homesplit.stages.calibrate import CalibrateResult, calibrate
 from homesplit.stages.context import Context
@@ -47,8 +48,9 @@ async def _calibrate(ctx: Context, args: argparse.Namespace) -> CalibrateResult:
 
 def _line(fit: Calibration) -> str:
     prompt, answer = fit.step_seconds([(0, 512)], 0, 0), fit.step_seconds([], 1, 512)
+    rough = "; the box was busy: calibrate again" if fit.error_p50 > ROUGH else ""
     return (
         f"{fit.box}: {fit.steps} steps; 512 prompt tokens {say.seconds(prompt)}, "
         f"a decode step {say.seconds(answer)}; fit off by {fit.error_p50:.1%} in the median, "
-        f"{fit.error_p90:.1%} at p90"
+        f"{fit.error_p90:.1%} at p90{rough}"
     )

@@ -11,6 +11,9 @@ from homesplit.core.plan import ModePrediction, RuleResult
 from homesplit.core.predict import Outlook
 from homesplit.core.scene import Scene
 
+ROUGH = 0.08
+"""A calibration that misses its own steps by more in the median was disturbed."""
+
 
 def verdict(
     asked: Asked,
@@ -112,6 +115,11 @@ def guesses(asked: Asked, scene: Scene) -> tuple[str, ...]:
             said.append(
                 f"{box.name}: step times come from probes, not from the engine itself; they may "
                 f"be {cost.prefill_low:.2g} to {cost.prefill_high:.2g} times what is shown."
+            )
+        elif cost.fit.error_p50 > ROUGH:
+            said.append(
+                f"{box.name}: the engine's steps were timed while something else kept the box "
+                f"busy (off by {say.percent(cost.fit.error_p50)} in the median). Calibrate again."
             )
         if box.memory_bytes.value is None:
             said.append(f"{box.name}: memory is not known ({box.memory_bytes.why}).")

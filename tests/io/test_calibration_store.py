@@ -83,3 +83,16 @@ def test_plan_uses_the_fit_before_the_probe_and_says_so(paths: Paths) -> None:
     assert before.ledger[1].prefill_s != after.ledger[1].prefill_s
     assert any("not from the engine" in said for said in before.guesses)
     assert not any("not from the engine" in said for said in after.guesses)
+
+
+def test_a_fit_of_a_busy_box_is_told_as_a_guess(paths: Paths) -> None:
+    calibration_store.save(paths, replace(FIT, error_p50=0.3, error_p90=0.5))
+    box = BoxProfile(
+        name="atlas", source="probe", memory_bytes=stated(8e9, unit="bytes", source="test")
+    )
+    probe_store.save_box(paths, box)
+    ctx = Context(emit=lambda _: None, ask=AskNobody(), paths=paths)
+    question = PlanQuestion(
+        boxes=("atlas",), prompt_tokens=50, output_tokens=5, users=1, flips=False
+    )
+    assert any("Calibrate again" in said for said in make_plan(ctx, question).guesses)
