@@ -1,6 +1,7 @@
 """The probes' figures beside those of tools that everybody knows, as ratios of one run.
 
-    python -m tests.bench.probes [--rounds N] [--only links,latency,gemm,memory,core] [--json]
+    python -m tests.bench.probes [--rounds N] [--only links,latency,gemm,memory,core]
+        [--rates 50mbit,1gbe,2.5gbe,normal] [--json]
 
 Everybody has a turn, one behind the other, in every round; a ratio is taken within a round and
 the median of the rounds' ratios is told, with the smallest and the largest. Of arithmetic and
@@ -42,12 +43,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.probes", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(PARTS), help="parts, comma-separated")
+    parser.add_argument("--rates", default=",".join(RATES), help="of links, comma-separated")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     ratios: Ratios = {}
     loads = [os.getloadavg()[0]]
     for part in args.only.split(","):
-        PARTS[part](args.rounds, ratios)
+        PARTS[part](args, ratios)
         loads.append(os.getloadavg()[0])
     if args.json:
         print(json.dumps({"load_average": loads, "ratios": ratios}))
@@ -71,13 +73,13 @@ def _add(ratios: Ratios, name: str, value: float) -> None:
     ratios.setdefault(name, []).append(value)
 
 
-def links(rounds: int, ratios: Ratios) -> None:
+def links(args: argparse.Namespace, ratios: Ratios) -> None:
     """The link probe beside iperf3, one stream each, both ways, at each rate."""
     with running_lab(2, "loopback") as lab, tempfile.TemporaryDirectory() as folder:
         road = Road(lab, Path(folder))
-        for rate in RATES:
+        for rate in args.rates.split(","):
             lab.set_rate(rate)
-            for _ in range(rounds):
+            for _ in range(args.rounds):
                 before = lab.iperf_bits_per_s(*PAIR, seconds=2)
                 link = _probed_link(road)
                 after = lab.iperf_bits_per_s(*PAIR, seconds=2)
@@ -86,11 +88,11 @@ def links(rounds: int, ratios: Ratios) -> None:
                 _add(ratios, f"link probe / iperf3, {shown}", value)
 
 
-def latency(rounds: int, ratios: Ratios) -> None:
+def latency(args: argparse.Namespace, ratios: Ratios) -> None:
     """The probe's round trip, less that without delay, beside the delay that was set."""
     with running_lab(2, "1gbe") as lab, tempfile.TemporaryDirectory() as folder:
         road = Road(lab, Path(folder))
-        for _ in range(min(rounds, 2)):
+        for _ in range(min(args.rounds, 2)):
             for delay in DELAYS_MS:
                 lab.fault("borea", "latency", delay)
                 link = _probed_link(road)
@@ -105,12 +107,12 @@ def _probed_link(road: Road) -> dict[str, Any]:
     return link
 
 
-def gemm(rounds: int, ratios: Ratios) -> None:
+def gemm(args: argparse.Namespace, ratios: Ratios) -> None:
     """The probe's matrix rate beside torch's own timer, same size and dtype."""
     import torch
     from torch.utils.benchmark import Timer
 
-    for _ in range(rounds):
+    for _ in range(args.rounds):
         for dtype, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
             left = torch.randn(2048, 2048).to(kind)
             names = {"left": left, "torch": torch}
@@ -127,7 +129,7 @@ def _fastest(timer: Any) -> float:
     return min(timer.timeit(1).mean for _ in range(12))
 
 
-def read_and_copy(rounds: int, ratios: Ratios) -> None:
+def read_and_copy(args: argparse.Namespace, ratios: Ratios) -> None:
     """The probe's read and copy rates beside a C STREAM over as many bytes."""
     size = memory.buffer_bytes(memory.last_level_cache_bytes(), 1 << 40)
     assert size is not None
@@ -136,7 +138,7 @@ def read_and_copy(rounds: int, ratios: Ratios) -> None:
         build = ["gcc", "-Ofast", "-march=native", "-fopenmp", str(STREAM), "-o", str(program)]
         subprocess.run(build, check=True, timeout=60)
         command = [str(program), str(size)]
-        for _ in range(max(rounds, 5)):
+        for _ in range(max(args.rounds, 5)):
             before = _stream(command)
             figures = memory.measure_memory(2.0, 1 << 40, lambda _: None)
             after = _stream(command)
@@ -151,14 +153,14 @@ def _stream(command: list[str]) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-def half_a_core(rounds: int, ratios: Ratios) -> None:
+def half_a_core(args: argparse.Namespace, ratios: Ratios) -> None:
     """A box with half a core beside one with a whole one."""
     with (
         running_lab(2, "1gbe", cpu=["atlas=1@0", "borea=0.5@1"]) as lab,
         tempfile.TemporaryDirectory() as folder,
     ):
         road = Road(lab, Path(folder))
-        for _ in range(rounds):
+        for _ in range(args.rounds):
             whole, half = (_probed_box(road, box) for box in PAIR)
             _add(ratios, "half a core / a whole one, GEMM fp32", half[0] / whole[0])
             _add(ratios, "half a core / a whole one, memory read", half[1] / whole[1])
@@ -177,7 +179,7 @@ def _counted(lab: RunningLab, box: str) -> float:
     return float(cpu_counts(lab.lab, box))
 
 
-PARTS: dict[str, Callable[[int, Ratios], None]] = {
+PARTS: dict[str, Callable[[argparse.Namespace, Ratios], None]] = {
     "links": links,
     "latency": latency,
     "gemm": gemm,
