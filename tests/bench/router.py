@@ -2,8 +2,11 @@
 
     python -m tests.bench.router
 
-Stubs run as processes of their own and answer at once, so the whole time from request to
-first byte is the router's and the client's. Prints one JSON document.
+Stubs run as processes of their own and answer at once. Added TTFT is paired: the same prompt
+goes in turn straight to a stub over its own encrypted socket and through the router over HTTP;
+the difference holds the router, tokenising, HTTP and the client's reading of it. The router's
+processor time per token tells how many tokens a second one core carries, which a busy machine
+does not change. Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
+import psutil
+import zmq.asyncio
 from homesplit_engine.config import (
     RouterConfig,
     RouterEndpoints,
@@ -29,12 +36,24 @@ from homesplit_engine.config import (
     WorkerConfig,
     WorkerEndpoints,
 )
-from homesplit_engine.keys import make_keys, write_keys
+from homesplit_engine.keys import make_keys, read_keys, write_keys
 from homesplit_engine.records import ModeSetting
+from homesplit_engine.wire.messages import (
+    MAX_MESSAGE_BYTES,
+    SamplingParams,
+    StepReport,
+    Submit,
+    decode_to_router,
+    encode,
+)
+from homesplit_engine.wire.sockets import CONTROL_HWM, connecting_socket
 
 from tests.engine.router_kit import LETTERS, make_tokenizer
 
 BOXES = ("left", "right")
+DIRECT = "direct"
+"""A stub that the router does not know, for the way without it."""
+PROMPT = "the quick brown fox " * 10
 START_S = 30.0
 
 
@@ -56,14 +75,26 @@ def _content(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-async def start_all(folder: Path, step_s: float) -> tuple[str, list[subprocess.Popen[bytes]]]:
-    """Two stubs and a router; its URL."""
-    make_tokenizer(folder)
-    for name, keys in make_keys(BOXES).items():
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """Where everything listens; the router is the last process."""
+
+    url: str
+    direct: WorkerAddress
+    tokens: list[int]
+    processes: list[subprocess.Popen[bytes]]
+
+
+async def start_all(
+    folder: Path, step_s: float, prefill_tokens_per_s: float = 1e6, **settings: Any
+) -> Running:
+    """Two stubs with a router before them, and a third stub without."""
+    tokenizer = make_tokenizer(folder)
+    for name, keys in make_keys((*BOXES, DIRECT)).items():
         write_keys(folder / f"{name}.keys", keys)
     processes: list[subprocess.Popen[bytes]] = []
     addresses: list[WorkerAddress] = []
-    for box in BOXES:
+    for box in (*BOXES, DIRECT):
         config = WorkerConfig(
             box=box,
             model_dir=str(folder),
@@ -71,6 +102,7 @@ async def start_all(folder: Path, step_s: float) -> tuple[str, list[subprocess.P
             ready_file=str(folder / f"{box}.ready"),
         )
         stub = ["tests.engine.stub_worker", "--step-s", str(step_s)]
+        stub += ["--prefill-tokens-per-s", str(prefill_tokens_per_s)]
         stub += ["--low", str(LETTERS[0]), "--high", str(LETTERS[1])]
         processes.append(start(stub, config, folder / f"{box}.json"))
         end = msgspec.json.decode(await ready(folder / f"{box}.ready"), type=WorkerEndpoints)
@@ -87,13 +119,18 @@ async def start_all(folder: Path, step_s: float) -> tuple[str, list[subprocess.P
         model_name="tiny",
         keys_file=str(folder / "router.keys"),
         ready_file=str(folder / "router.ready"),
-        workers=tuple(addresses),
+        workers=tuple(addresses[:2]),
         setting=ModeSetting(mode="replica"),
-        max_waiting=2000,
+        **({"max_waiting": 2000} | settings),
     )
     processes.append(start(["homesplit_engine", "router"], router, folder / "router.json"))
     url = msgspec.json.decode(await ready(folder / "router.ready"), type=RouterEndpoints).url
-    return url, processes
+    return Running(
+        url=url,
+        direct=addresses[2],
+        tokens=tokenizer.encode(PROMPT, add_special_tokens=False).ids,
+        processes=processes,
+    )
 
 
 async def until_usable(http: aiohttp.ClientSession, url: str) -> None:
@@ -108,7 +145,7 @@ async def until_usable(http: aiohttp.ClientSession, url: str) -> None:
 
 async def one_stream(http: aiohttp.ClientSession, url: str, tokens: int) -> list[float]:
     """Seconds from sending to each token of one streamed answer."""
-    body = {"prompt": "the quick brown fox " * 10, "max_tokens": tokens, "stream": True}
+    body = {"prompt": PROMPT, "max_tokens": tokens, "stream": True}
     began_s, times = time.perf_counter(), list[float]()
     async with http.post(url + "/v1/completions", json=body) as answer:
         async for line in answer.content:
@@ -117,18 +154,81 @@ async def one_stream(http: aiohttp.ClientSession, url: str, tokens: int) -> list
     return times
 
 
-async def added_ttft_s(http: aiohttp.ClientSession, url: str, count: int) -> list[float]:
-    """TTFT of single requests, one at a time."""
-    return [(await one_stream(http, url, 1))[0] for _ in range(count)]
+class Direct:
+    """A client that speaks to one stub as the router does."""
+
+    def __init__(self, folder: Path, address: WorkerAddress, tokens: list[int]) -> None:
+        self._context = zmq.asyncio.Context()
+        self._socket: Any = connecting_socket(
+            self._context,
+            keys=read_keys(folder / "router.keys"),
+            server_key=address.public_key,
+            max_bytes=MAX_MESSAGE_BYTES,
+            hwm=CONTROL_HWM,
+        )
+        self._socket.connect(address.control_endpoint)
+        self._tokens = tokens
+
+    async def ttft_s(self, number: int) -> float:
+        """Seconds from sending to the first token."""
+        began_s = time.perf_counter()
+        submit = Submit(
+            request_id=f"d{number}",
+            token_ids=self._tokens,
+            prompt_tokens=len(self._tokens),
+            sampling=SamplingParams(max_tokens=1),
+            chunk_tokens=None,
+            deadline_s=60.0,
+        )
+        async with asyncio.timeout(START_S):
+            await self._socket.send(encode(submit))
+            while True:
+                message = decode_to_router(await self._socket.recv())
+                if isinstance(message, StepReport) and message.tokens:
+                    return time.perf_counter() - began_s
+
+    def close(self) -> None:
+        """End it."""
+        self._context.destroy(linger=0)
+
+
+async def added_ttft(
+    http: aiohttp.ClientSession, running: Running, folder: Path, count: int
+) -> dict[str, object]:
+    """TTFT of single requests, alternately straight to a stub and through the router."""
+    direct, straight, through = Direct(folder, running.direct, running.tokens), [], []
+    try:
+        for number in range(count + 20):
+            straight.append(await direct.ttft_s(number))
+            through.append((await one_stream(http, running.url, 1))[0])
+    finally:
+        direct.close()
+    straight, through = straight[20:], through[20:]
+    pairs = [b - a for a, b in zip(straight, through, strict=True)]
+    return {
+        "pairs": count,
+        "direct_s": {"p50": statistics.median(straight)},
+        "through_router_s": {"p50": statistics.median(through)},
+        "added_s": {
+            "p50": statistics.median(pairs),
+            "p10": statistics.quantiles(pairs, n=10)[0],
+            "p90": statistics.quantiles(pairs, n=10)[8],
+        },
+    }
 
 
 async def many(
-    http: aiohttp.ClientSession, url: str, streams: int, tokens: int, step_s: float
+    http: aiohttp.ClientSession, running: Running, streams: int, tokens: int, step_s: float
 ) -> dict[str, object]:
     """So many streams open at once, each paced by the stubs' steps."""
+    router = psutil.Process(running.processes[-1].pid)
+    before_s = sum(router.cpu_times()[:2])
     began_s = time.perf_counter()
-    all_times = await asyncio.gather(*(one_stream(http, url, tokens) for _ in range(streams)))
+    all_times = await asyncio.gather(
+        *(one_stream(http, running.url, tokens) for _ in range(streams))
+    )
     took_s = time.perf_counter() - began_s
+    cpu_s = sum(router.cpu_times()[:2]) - before_s
     gaps = [b - a for times in all_times for a, b in itertools.pairwise(times)]
     return {
         "streams": streams,
@@ -137,6 +237,9 @@ async def many(
         "took_s": took_s,
         "ideal_s": tokens * step_s,
         "tokens_per_s": sum(map(len, all_times)) / took_s,
+        "router_cpu_s_per_token": cpu_s / sum(map(len, all_times)),
+        "router_cpu_share": cpu_s / took_s,
+        "tokens_per_s_of_one_core": sum(map(len, all_times)) / cpu_s,
         "itl_s": {"p50": statistics.median(gaps), "p99": statistics.quantiles(gaps, n=100)[98]},
     }
 
@@ -146,26 +249,20 @@ async def measure(count: int, streams: int, tokens: int) -> dict[str, object]:
     result: dict[str, object] = {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
     for name, step_s in (("ttft", 0.0), ("streams", 0.25)):
         with tempfile.TemporaryDirectory() as folder:
-            url, processes = await start_all(Path(folder), step_s)
+            running = await start_all(Path(folder), step_s)
             connector = aiohttp.TCPConnector(limit=0)
             timeout = aiohttp.ClientTimeout(total=300)
             try:
                 async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
-                    await until_usable(http, url)
+                    await until_usable(http, running.url)
                     if name == "ttft":
-                        await added_ttft_s(http, url, 20)
-                        seen = await added_ttft_s(http, url, count)
-                        result["ttft_s"] = {
-                            "p50": statistics.median(seen),
-                            "p99": statistics.quantiles(seen, n=100)[98],
-                            "count": count,
-                        }
+                        result["ttft"] = await added_ttft(http, running, Path(folder), count)
                     else:
-                        result["open"] = await many(http, url, streams, tokens, step_s)
+                        result["open"] = await many(http, running, streams, tokens, step_s)
             finally:
-                for process in processes:
+                for process in running.processes:
                     process.terminate()
-                for process in processes:
+                for process in running.processes:
                     process.wait(timeout=10)
     return result
 

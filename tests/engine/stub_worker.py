@@ -576,11 +576,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="stub_worker")
     parser.add_argument("--config", required=True)
     parser.add_argument("--step-s", type=float, default=0.0)
+    parser.add_argument("--prefill-tokens-per-s", type=float, default=1e6)
     parser.add_argument("--low", type=int, default=3)
     parser.add_argument("--high", type=int, default=90)
     args = parser.parse_args()
     config = load(Path(args.config), WorkerConfig)
-    settings = StubSettings(step_s=args.step_s, low=args.low, high=args.high)
+    settings = StubSettings(
+        step_s=args.step_s,
+        prefill_tokens_per_s=args.prefill_tokens_per_s,
+        low=args.low,
+        high=args.high,
+    )
     worker = StubWorker(config.box, read_keys(Path(config.keys_file)), settings)
     worker.start()
     Path(config.ready_file).write_bytes(msgspec.json.encode(worker.endpoints))

@@ -128,8 +128,8 @@ def test_auto_stays_on_one_box_when_the_link_is_slow() -> None:
 
 def test_auto_passes_over_a_box_without_room_for_the_answer() -> None:
     rates = {"prefill_tokens_per_s": 1000.0, "decode_step_s": 0.02}
-    full = BoxView(box="a", free_tokens=50, **rates)
-    free = BoxView(box="b", free_tokens=5000, pending_prefill_tokens=100, **rates)
+    full = box("a", free_tokens=50, **rates)
+    free = box("b", free_tokens=5000, pending_prefill_tokens=100, **rates)
     question = Question(prompt_tokens=100, max_tokens=10)
     links = {("a", "b"): 1.0, ("b", "a"): 1.0}
     decision = decide(ModeSetting(mode="auto"), [full, free], links, question, 1)
@@ -140,8 +140,8 @@ def test_auto_counts_what_is_queued_on_the_link() -> None:
     rates = {"prefill_tokens_per_s": 4000.0, "decode_step_s": 0.02}
     question = Question(prompt_tokens=1000, max_tokens=10, kv_bytes_per_token=50_000)
     boxes = [
-        BoxView(box="a", handing_over_tokens=50_000, **rates),
-        BoxView(box="b", decoding=2, requests=2, **rates),
+        box("a", handing_over_tokens=50_000, **rates),
+        box("b", decoding=2, requests=2, **rates),
     ]
     decision = decide(
         ModeSetting(mode="auto"), boxes, {("a", "b"): 5e8, ("b", "a"): 5e8}, question, 1

@@ -201,7 +201,8 @@ class Reader:
         wall_time = _wall_time()
         tokens = sum(map(len, prompts))
         try:
-            self.fleet.admit(len(prompts) * wish.n, tokens, wish.first_token_s)
+            if not internal:  # the router's own question must be asked under load as well
+                self.fleet.admit(len(prompts) * wish.n, tokens, wish.first_token_s)
             rooms = [self._room(prompt, wish) for prompt in prompts]
         except ApiError as error:
             self.fleet.note(self._rejected(request_id, tokens, received_s, error))

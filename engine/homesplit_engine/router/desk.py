@@ -69,7 +69,7 @@ class Desk:
         """Put another policy in force for the requests to come."""
         raw = await body_of(request)
         began_s = time.monotonic()
-        return _json(self._fleet.switch(_decoded(raw, ModeSetting), began_s))
+        return _json(self._fleet.switch(_setting(raw), began_s))
 
     async def cancel(self, request: web.Request) -> web.Response:
         """End one request, wherever it is."""
@@ -115,6 +115,18 @@ def _decoded(raw: bytes, kind: type[_T]) -> _T:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"The body is not as expected: {error}") from error
+
+
+def _setting(raw: bytes) -> ModeSetting:
+    """A mode as told; a name that is no field would otherwise switch to the default in silence."""
+    setting = _decoded(raw, ModeSetting)
+    names = _decoded(raw, dict[str, object])
+    unknown = sorted(set(names) - set(ModeSetting.__struct_fields__))
+    if unknown:
+        raise bad_request(f"A mode has no field {unknown[0][:40]!r}.", param=unknown[0][:40])
+    if "mode" not in names:
+        raise bad_request("`mode` is missing.", param="mode")
+    return setting
 
 
 def _number(text: str) -> int:

@@ -69,6 +69,8 @@ from homesplit_engine.wire.messages import (
 log = logging.getLogger("homesplit.router")
 KEPT_RECORDS = 10_000
 MOST_RETRY_S = 60.0
+SURE_SHARE = 0.8
+"""A request is let in when its expected wait is within this share of its limit: waits scatter."""
 LATE_REPORT_S = 1.0
 """How long a finished request's record waits for the sender's account of its hand-off."""
 
@@ -382,17 +384,19 @@ class Fleet:
         ahead = self._tokens_waiting()
         wait_s = self.pressure.wait_s(ahead + prompt_tokens)
         # With nobody ahead nothing is gained by refusing, however slow the boxes are.
-        if limits and ahead and wait_s is not None and wait_s > min(limits):
+        if limits and ahead and wait_s is not None and wait_s > SURE_SHARE * min(limits):
             raise busy(
                 f"The first token would come after about {wait_s:.1f} s, behind {waiting} others; "
                 f"the limit is {min(limits):g} s. Try again later.",
-                retry_after_s=min(MOST_RETRY_S, wait_s - min(limits)),
+                retry_after_s=min(MOST_RETRY_S, wait_s - SURE_SHARE * min(limits)),
             )
 
     def _tokens_waiting(self) -> int:
         """Prompt tokens of the requests that still wait for their first token."""
         return sum(
-            len(flight.order.token_ids) for flight in self._flights.values() if flight.waiting
+            len(flight.order.token_ids)
+            for flight in self._flights.values()
+            if flight.waiting and not flight.order.internal
         )
 
     def _drain_s(self) -> float:

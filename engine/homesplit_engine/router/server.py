@@ -28,6 +28,8 @@ from homesplit_engine.router.text import load_tokenizer
 
 log = logging.getLogger("homesplit.router")
 MAX_BODY_BYTES = 16 * 2**20
+IDLE_S = 75.0
+"""A connection that brings no whole request head for so long is closed."""
 CLOSE_S = 2.0
 """How long open answers may go on once the router is told to stop."""
 PARENT_LOOK_S = 1.0
@@ -54,6 +56,7 @@ async def serving(config: RouterConfig) -> AsyncGenerator[str]:
         app,
         handler_cancellation=True,  # a client that leaves ends its handler, and so its request
         access_log=None,
+        keepalive_timeout=IDLE_S,
         shutdown_timeout=CLOSE_S,
     )
     try:
