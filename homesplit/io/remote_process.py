@@ -239,7 +239,7 @@ async def still_here(box: Box, root: str) -> None:
 
 async def keep(box: Box, root: str) -> None:
     """All is started: the processes live on without us."""
-    script = _head(f"{root}/run") + 'cd "$run" && : >worker.kept && : >router.kept && rm -f desk'
+    script = _head(f"{root}/run") + 'cd "$run" && : >worker.kept && : >router.kept'
     must(await box.run(script), box, "mark the engine as started")
 
 

@@ -100,12 +100,13 @@ async def run_engine(
     """Start workers and router that do not run as they should; returns what runs then."""
     if any(part.needs_router for part in blueprint.parts):
         await together(_end_old(part) for part in blueprint.parts)
-    async with _looked_after(blueprint.parts):
+    starting = [part for part in blueprint.parts if part.needs_worker or part.needs_router]
+    async with _looked_after(starting):
         ready = await together(_run_worker(ctx, store, part) for part in blueprint.parts)
         router_part = next(part for part in blueprint.parts if part.router)
         await _run_router(ctx, store, router_part)
         await _confirm(ctx, store, router_part, blueprint)
-        await together(remote_process.keep(p.seen.box, p.place.root) for p in blueprint.parts)
+        await together(remote_process.keep(p.seen.box, p.place.root) for p in starting)
     return msgspec.structs.replace(
         memory.deployment, boxes=tuple(ready), router_state="running", router_why=None
     )

@@ -1,0 +1,304 @@
+"""Deployment to two real boxes when it goes wrong: interrupted, contested, broken, unfit, removed.
+
+The tests share one deployment of a tiny model and run in the order in which they stand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import lab_needs
+from tests.engine.router_kit import make_tokenizer
+from tests.engine.tiny import make_model
+from tests.lab.api import running_lab
+from tests.lab.desks import Broken, ask_router, listening, settle
+from tests.lab.road import Road, box_platform, fetch_packages, files_of, processes_of
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(600)]
+
+BOXES = ("atlas", "borea")
+PAIR = ",".join(BOXES)
+ROOT = "/home/owner/.local/share/homesplit/box"
+
+
+class Stand:
+    """A lab, two desks that know nothing of each other, and the boxes as they were."""
+
+    def __init__(self, ann: Road, bob: Road, model: Path) -> None:
+        self.ann = ann
+        self.bob = bob
+        self.lab = ann.lab
+        self.model = model
+        self.before = {box: self.listing(box) for box in BOXES}
+        self.said: list[str] = []
+
+    def listing(self, box: str) -> tuple[list[str], list[str]]:
+        """Files and processes of a box; what Python compiles as it goes is left out."""
+        files = [path for path in files_of(self.lab, box) if "__pycache__" not in path]
+        return files, processes_of(self.lab, box)
+
+    def at_rest(self) -> dict[str, tuple[list[str], list[str]]]:
+        """Both boxes, once what watched over a start has ended."""
+
+        def quiet() -> bool:
+            lines = [line for box in BOXES for line in processes_of(self.lab, box)]
+            return not [line for line in lines if "/run/launch" in line or "sleep" in line]
+
+        assert settle(quiet, within_s=20)
+        return {box: self.listing(box) for box in BOXES}
+
+    def words(self, boxes: str = PAIR) -> tuple[str, ...]:
+        """The command that deploys."""
+        return ("up", "--boxes", boxes, "--model", str(self.model), "--threads", "1", "--yes")
+
+    def up(self) -> dict[str, Any]:
+        """Deploy as the first desk."""
+        done = self.ann.run(*self.words(), "--json", timeout_s=400)
+        assert done.returncode == 0, done.stderr[-3000:]
+        self.said += [done.stdout, done.stderr]
+        return json.loads(done.stdout)
+
+    def status(self, road: Road, *boxes: str) -> tuple[int, dict[str, Any]]:
+        """Exit code and deployment."""
+        done = road.run("status", *boxes, "--json")
+        self.said += [done.stdout, done.stderr]
+        return done.returncode, json.loads(done.stdout)["deployment"]
+
+    def engines(self, box: str) -> list[str]:
+        """Engine processes there."""
+        return [line for line in processes_of(self.lab, box) if "homesplit" in line]
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stand]:
+    """Two boxes on a quick link and one that refuses the key."""
+    assert not lab_needs()
+    model = make_model(
+        tmp_path_factory.mktemp("model") / "tiny", vocab_size=300, max_position_embeddings=1024
+    )
+    make_tokenizer(model)
+    homes = tmp_path_factory.mktemp("desks")
+    with running_lab(2, "loopback", odd="refuse") as lab:
+        fetch_packages(box_platform(lab, "atlas"))
+        yield Stand(Road(lab, homes / "ann"), Road(lab, homes / "bob"), model)
+
+
+def pids(deployment: dict[str, Any]) -> dict[str, int]:
+    return {box["box"]: box["pid"] for box in deployment["boxes"]}
+
+
+# ------------------------------------------------------------------------- what can't take it
+
+
+@pytest.mark.parametrize(
+    ("box", "says"), [("corvo", "corvo"), ("10.77.0.99", "10.77.0.99"), ("nowhere", "nowhere")]
+)
+def test_a_refused_key_and_a_wrong_host_are_one_sentence(stand: Stand, box: str, says: str) -> None:
+    done = stand.ann.run(*stand.words(box))
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_box_known_only_by_its_announcement_can_be_deployed_to(
+    stand: Stand, tmp_path: Path
+) -> None:
+    lines = stand.lab.ssh_config.read_text().splitlines()
+    keys = [
+        line for line in lines if line.split()[:1] in (["IdentityFile"], ["UserKnownHostsFile"])
+    ]
+    config = tmp_path / "ssh_config"
+    config.write_text("\n".join(["Host *", "  User owner", *dict.fromkeys(keys)]) + "\n")
+    found = stand.ann.run("discover", "--seconds", "3", "--json", ssh_config=config)
+    boxes = {box["name"]: box for box in json.loads(found.stdout)["boxes"]}
+    assert boxes["atlas"]["usable"], boxes["atlas"]["why"]
+    dry = stand.ann.run(*stand.words("atlas")[:-1], "--dry-run", "--json", ssh_config=config)
+    assert dry.returncode == 0, dry.stderr
+    assert all(change["box"] == "atlas" for change in json.loads(dry.stdout)["changes"])
+
+
+@pytest.mark.parametrize(
+    ("fake", "says"),
+    [
+        ("#!/bin/sh\necho 3.8.10\n", "no Python 3.11 to 3.13 (only 3.8.10"),
+        ("#!/bin/sh\nexit 127\n", "no Python 3.11 to 3.13 (none at all)"),
+    ],
+)
+def test_a_box_whose_python_does_not_fit_is_refused_before_anything_is_brought(
+    stand: Stand, fake: str, says: str
+) -> None:
+    names = [f"/usr/local/bin/python3{minor}" for minor in ("", ".11", ".12", ".13", ".14")]
+    write = 'for f in "$@"; do printf %s "$0" >"$f"; chmod 755 "$f"; done'
+    assert stand.lab.box("atlas", ["sh", "-c", write, fake, *names], root=True).returncode == 0
+    try:
+        done = stand.ann.run(*stand.words("atlas"), timeout_s=300)
+        assert (done.returncode, says in done.stderr) == (1, True), done.stderr
+    finally:
+        stand.lab.box("atlas", ["rm", *names], root=True)
+    assert stand.listing("atlas") == stand.before["atlas"]
+
+
+def test_a_full_disk_is_told_before_anything_is_brought(stand: Stand) -> None:
+    folder = "/home/owner/.local"
+    make = (
+        f"mkdir {folder} && mount -t tmpfs -o size=60m,mode=755,uid=$(id -u owner) tmpfs {folder}"
+    )
+    made = stand.lab.box("atlas", ["sh", "-c", make], root=True)
+    assert made.returncode == 0, made.stderr
+    try:
+        done = stand.ann.run(*stand.words("atlas"), timeout_s=300)
+        assert (done.returncode, "GB free" in done.stderr) == (1, True), done.stderr
+        assert files_of(stand.lab, "atlas") == sorted([*stand.before["atlas"][0], folder])
+    finally:
+        stand.lab.box("atlas", ["sh", "-c", f"umount {folder} && rmdir {folder}"], root=True)
+    assert stand.listing("atlas") == stand.before["atlas"]
+
+
+# ------------------------------------------------------------------------- deployed
+
+
+def test_an_up_that_was_killed_midway_is_continued(stand: Stand) -> None:
+    broken = Broken(stand.ann, *stand.words())
+    broken.until(*(f"{box}: installing the engine's packages" for box in BOXES))
+    broken.kill()
+    assert [stand.engines(box) for box in BOXES] == [[], []]
+    deployment = stand.up()
+    assert [box["state"] for box in deployment["boxes"]] == ["running", "running"]
+    sent = [line for line in stand.said[-1].splitlines() if "packages: " in line]
+    counts = [line.split("packages: ")[1].split(" MB")[0].split(" of ") for line in sent]
+    assert [done for done, total in counts if 0 < int(done) < int(total)] == []
+
+
+def test_repeating_up_changes_nothing(stand: Stand) -> None:
+    was = stand.at_rest()
+    _, before = stand.status(stand.ann)
+    dry = stand.ann.json(*stand.words()[:-1], "--dry-run")
+    assert [change for change in dry["changes"] if change["needed"]] == []
+    again = stand.up()
+    assert (again["id"], pids(again)) == (before["id"], pids(before))
+    assert stand.at_rest() == was
+
+
+def test_a_second_desk_is_told_who_holds_the_boxes_and_looks_on(stand: Stand) -> None:
+    was = stand.at_rest()
+    _, own = stand.status(stand.ann)
+    for words in (stand.words(), ("remove", "atlas")):
+        refused = stand.bob.run(*words)
+        assert refused.returncode == 1
+        assert "held by" in refused.stderr
+    code, seen = stand.status(stand.bob, *BOXES)
+    assert code == 0
+    assert "held by" in seen["held_by"]
+    for key in ("id", "model", "setting", "router_box", "router_port", "router_state"):
+        assert seen[key] == own[key], key
+    assert pids(seen) == pids(own)
+    assert stand.status(stand.bob) == (0, None)
+    assert stand.at_rest() == was
+
+
+def test_workers_listen_where_they_were_told_and_the_api_on_loopback_with_its_key(
+    stand: Stand,
+) -> None:
+    _, deployment = stand.status(stand.ann)
+    router = (deployment["router_box"], deployment["router_port"])
+    for box in deployment["boxes"]:
+        assert box["address"] == stand.lab.address(box["box"])
+        first = router[1] - 2
+        expected = {(box["address"], first), (box["address"], first + 1)}
+        if box["box"] == router[0]:
+            expected.add(("127.0.0.1", router[1]))
+        assert listening(stand.ann, box["box"]) == expected
+    assert ask_router(stand.ann, router[0], "/v1/models", key=False) == {"refused": 401}
+    workers = ask_router(stand.ann, router[0], "/homesplit/status")["workers"]
+    assert [worker["alive"] for worker in workers] == [True, True]
+
+
+def test_no_secret_is_in_arguments_logs_status_plan_or_notebook(stand: Stand) -> None:
+    secrets: set[str] = set()
+    folder = stand.ann.home / "data/deployments/secrets"
+    assert folder.stat().st_mode & 0o077 == 0
+    for path in folder.iterdir():
+        assert path.stat().st_mode & 0o777 == 0o600, path
+        text = path.read_text().strip()
+        secrets.add(json.loads(text)["secret"] if path.suffix == ".keys" else text)
+    assert len(secrets) == 4
+    told = list(stand.said)
+    told += [json.dumps(stand.ann.json(*stand.words()[:-1], "--dry-run"))]
+    told += [json.dumps(stand.status(stand.ann)[1])]
+    kept = [p for p in stand.ann.home.rglob("*") if p.is_file() and folder not in p.parents]
+    told += [p.read_bytes().decode(errors="replace") for p in kept if "cache" not in p.parts]
+    for box in BOXES:
+        told += processes_of(stand.lab, box)
+        told.append(stand.lab.box(box, ["sh", "-c", f"cat {ROOT}/run/*.log"]).stdout)
+        loose = stand.lab.box(box, ["find", f"{ROOT}/run", "-type", "f", "-perm", "/077"]).stdout
+        assert loose == ""
+        grep = ["grep", "-rlFf", "-", ROOT, "--exclude-dir=env"]
+        found = stand.lab.box(box, grep, text="\n".join(secrets)).stdout.split()
+        allowed = {f"{ROOT}/run/{name}" for name in ("worker.keys", "router.keys", "api.key")}
+        assert set(found) - allowed == set()
+        assert f"{ROOT}/run/worker.keys" in found
+    assert [secret for secret in secrets if any(secret in text for text in told)] == []
+
+
+def test_a_killed_worker_is_told_and_only_it_is_started_again(stand: Stand) -> None:
+    before = pids(stand.status(stand.ann)[1])
+    stand.lab.fault("borea", "kill-engine", match="homesplit_engine worker")
+    code, deployment = stand.status(stand.ann)
+    states = {box["box"]: box["state"] for box in deployment["boxes"]}
+    assert (code, states) == (1, {"atlas": "running", "borea": "stopped"})
+    routers = [line for line in stand.engines("atlas") if "router" in line]
+    after = stand.up()
+    assert pids(after)["atlas"] == before["atlas"]
+    assert pids(after)["borea"] != before["borea"]
+    assert [line for line in stand.engines("atlas") if "router" in line] == routers
+    assert stand.status(stand.ann)[0] == 0
+
+    def both_serve() -> bool:
+        workers = ask_router(stand.ann, after["router_box"], "/homesplit/status")["workers"]
+        return all(worker["alive"] for worker in workers)
+
+    assert settle(both_serve, within_s=30)
+
+
+# ------------------------------------------------------------------------- left
+
+
+def test_a_cut_link_while_it_starts_leaves_nothing_running(stand: Stand) -> None:
+    assert stand.ann.run("down").returncode == 0
+    assert [stand.engines(box) for box in BOXES] == [[], []]
+    broken = Broken(stand.ann, *stand.words())
+    broken.until("atlas: starting the worker")
+    stand.lab.fault("atlas", "cut-link")
+    try:
+        code, said = broken.end(timeout_s=180)
+        assert (code, "atlas" in said.splitlines()[-1]) == (1, True), said
+        for box in BOXES:
+            assert settle(lambda box=box: stand.engines(box) == [], within_s=60), box
+    finally:
+        stand.lab.fault("atlas", "restore-link")
+    assert [box["state"] for box in stand.up()["boxes"]] == ["running", "running"]
+
+
+def test_remove_leaves_each_box_as_it_was_though_interrupted_and_the_other_unreachable(
+    stand: Stand,
+) -> None:
+    stand.lab.fault("borea", "cut-link")
+    try:
+        failed = stand.ann.run("remove", "borea")
+        assert (failed.returncode, "borea" in failed.stderr) == (1, True)
+        assert stand.ann.run("remove", "atlas").returncode == 0
+        assert stand.listing("atlas") == stand.before["atlas"]
+    finally:
+        stand.lab.fault("borea", "restore-link")
+    broken = Broken(stand.ann, "remove", "borea")
+    broken.until("deleting its folder")
+    broken.kill()
+    assert stand.ann.run("remove", "borea").returncode == 0
+    assert stand.listing("borea") == stand.before["borea"]
+    assert stand.status(stand.ann) == (0, None)
+    assert list((stand.ann.home / "data/deployments").glob("secrets*")) == []
