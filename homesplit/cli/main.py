@@ -29,6 +29,7 @@ COMMANDS = (
     "compare",
     "notebook",
     "info",
+    "app",
 )
 """Each names a module here with `add_parser(subparsers)`, which sets `run` as a default."""
 

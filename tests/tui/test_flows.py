@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
+from textual.content import Content
 from textual.pilot import Pilot
 
 from homesplit.core import events
@@ -154,3 +157,40 @@ async def test_a_window_that_shrinks_in_flight_still_draws(make_app: MakeApp) ->
         await settled(pilot)
         lines = text_of(app, "#strips").split("\n")
         assert max(len(line) for line in lines) <= 80
+
+
+NAME_LIKE_MARKUP = "[red]x[/]\\"
+
+
+async def test_names_that_look_like_markup_are_shown_as_they_stand(make_app: MakeApp) -> None:
+    box = sample_run.found(NAME_LIKE_MARKUP, "10.77.0.11")
+    barred = replace(sample_run.found("[/]", "10.77.0.12"), usable=False, why="[bold]no[/]")
+    app = make_app([events.BoxFound(box=box), events.BoxFound(box=barred)])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("space", "3", "r")
+        await settled(pilot)
+        title = app.screen.query_one(".dialog")._border_title  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(title, Content)
+        assert title.plain == f"Remove homesplit from {NAME_LIKE_MARKUP}?"
+        await pilot.press("escape", "1", "down", "space")
+        await settled(pilot)
+        told = [(toast.title, toast.message, toast.markup) for toast in app._notifications]  # pyright: ignore[reportPrivateUsage]
+        assert told == [("[/]", "[bold]no[/]", False)]
+
+
+async def test_an_unknown_key_of_an_oddly_named_box_is_asked_about_by_name(
+    make_app: MakeApp,
+) -> None:
+    app = make_app(())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        answer = asyncio.create_task(
+            app.controller.ask.trust_host_key(NAME_LIKE_MARKUP, "SHA256:[b]abc[/]")
+        )
+        await settled(pilot)
+        title = app.screen.query_one(".dialog")._border_title  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(title, Content)
+        assert title.plain == f"Is this really {NAME_LIKE_MARKUP}?"
+        await pilot.press("n")
+        assert not await answer

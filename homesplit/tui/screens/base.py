@@ -105,5 +105,15 @@ class StageScreen(Screen[None]):
         """Show another stop."""
         self.app.switch_mode(stage)
 
+    def tell(self, message: str, *, title: str = "", warning: bool = True) -> None:
+        """A notice that goes away by itself, its text shown as written and never as markup."""
+        self.notify(
+            message,
+            title=title,
+            severity="warning" if warning else "information",
+            timeout=5 if warning else 2,
+            markup=False,
+        )
+
     def action_advance(self) -> None:
         """Enter: the sensible thing."""

@@ -52,7 +52,7 @@ class CompareScreen(StageScreen):
     async def action_stop(self) -> None:
         """Ask, then stop."""
         if not self.controller.running("compare"):
-            self.notify("No comparison is running.", severity="warning")
+            self.tell("No comparison is running.")
             return
         question = Question(
             "Stop the comparison?",

@@ -84,7 +84,7 @@ class DeployScreen(StageScreen):
     async def action_down(self) -> None:
         """Ask, then stop the engine."""
         if not road.is_serving(self.state):
-            self.notify("No engine is running.", severity="warning")
+            self.tell("No engine is running.")
             return
         question = Question(
             "Stop the engine?",
@@ -101,7 +101,7 @@ class DeployScreen(StageScreen):
         """Ask, then take everything off the boxes."""
         boxes = self.state.choices.boxes
         if not boxes:
-            self.notify("No boxes are chosen.", severity="warning")
+            self.tell("No boxes are chosen.")
             return
         question = Question(
             f"Remove homesplit from {' and '.join(boxes)}?",

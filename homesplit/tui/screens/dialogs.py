@@ -1,4 +1,7 @@
-"""Dialogs: a question, a line of text, a text to read. Escape always means no."""
+"""Dialogs: a question, a line of text, a text to read. Escape always means no.
+
+Titles are `Content`, for Textual reads a plain string as markup and names are found ones.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
@@ -33,7 +37,7 @@ class Question(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Title, text, answers."""
         with Vertical(classes="dialog danger" if self._danger else "dialog") as box:
-            box.border_title = self._title
+            box.border_title = Content(self._title)
             yield LinesView(self._body)
             yield LinesView(lambda width, height: (self._answers(),), classes="answers")
 
@@ -77,7 +81,7 @@ class Ask(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Title, text, input."""
         with Vertical(classes="dialog") as box:
-            box.border_title = self._title
+            box.border_title = Content(self._title)
             yield LinesView(lambda width, height: wrap(self._text, width))
             yield Input(password=self._secret, placeholder=self._placeholder)
             yield Static("enter takes it · escape goes back", classes="answers")
@@ -103,7 +107,7 @@ class Reading(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Title and scrolled text."""
         with Vertical(classes="dialog wide") as box:
-            box.border_title = self._title
+            box.border_title = Content(self._title)
             with VerticalScroll(classes="body"):
                 yield LinesView(self._body)
             yield Static("escape goes back", classes="answers")

@@ -73,14 +73,14 @@ class MachinesScreen(StageScreen):
         if box is None:
             return
         if not box.usable:
-            self.notify(box.why or "It can't be used.", title=box.name, severity="warning")
+            self.tell(box.why or "It can't be used.", title=box.name)
             return
         self.controller.toggle_box(box.name)
 
     def action_probe(self) -> None:
         """Measure what is chosen."""
         if not self.state.choices.boxes:
-            self.notify("Choose one or two machines first, with space.", severity="warning")
+            self.tell("Choose one or two machines first, with space.")
             return
         self.controller.probe()
 

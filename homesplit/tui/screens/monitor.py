@@ -209,14 +209,14 @@ class MonitorScreen(StageScreen):
         """Hold still, or move on."""
         self._frozen_s = self.now_s if self._frozen_s is None else None
         state = "held still: f lets them move on" if self._frozen_s is not None else "moving again"
-        self.notify(f"The strips are {state}.", timeout=2)
+        self.tell(f"The strips are {state}.", warning=False)
 
     @work
     async def action_cancel(self) -> None:
         """Ask, then cancel the newest request that still runs."""
         request = self.controller.newest_running()
         if request is None:
-            self.notify("No request is running.", severity="warning")
+            self.tell("No request is running.")
             return
         question = Question(
             f"Cancel request {request}?",
@@ -230,6 +230,6 @@ class MonitorScreen(StageScreen):
     def action_chat(self) -> None:
         """Talk to the model."""
         if not road.is_serving(self.state):
-            self.notify("Nothing is running to talk to: 3 deploys.", severity="warning")
+            self.tell("Nothing is running to talk to: 3 deploys.")
             return
         self.app.push_screen(ChatScreen(self.controller))
