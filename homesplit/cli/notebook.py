@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from homesplit.cli.load_arguments import add_server_arguments, api_key_of
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.core.entry import KINDS
+from homesplit.stages.bench import Target, deployed
+from homesplit.stages.context import Context
 from homesplit.stages.export import FORMATS, export
 from homesplit.stages.notebook import add_note, list_entries, notes_on, show_entry
+from homesplit.stages.repeat import Repeated, repeat, url_of
 
 
 def add_parser(subparsers: Any) -> None:
@@ -34,7 +39,11 @@ def add_parser(subparsers: Any) -> None:
     out.add_argument("--entry", action="append", default=[], metavar="ID", help="else all")
     out.add_argument("--names", action="store_true", help="keep host names and addresses")
     out.set_defaults(run=_export)
-    for part in (listing, show, note, out):
+    again = parts.add_parser("repeat", help="do a run or comparison again and compare with it")
+    again.add_argument("entry", help="its id, number, or the start of its id")
+    add_server_arguments(again)
+    again.set_defaults(run=_repeat)
+    for part in (listing, show, note, out, again):
         add_json(part)
 
 
@@ -70,6 +79,28 @@ def _note(args: argparse.Namespace) -> int:
     else:
         print(entry)
     return 0
+
+
+def _repeat(args: argparse.Namespace) -> int:
+    found = asyncio.run(_again(command_context(), args))
+    if args.json:
+        changes = [{**msgspec.to_builtins(c), "sentence": c.words} for c in found.changes]
+        print_json({**msgspec.to_builtins(found), "changes": changes})
+    else:
+        print(found.sentence)
+    return 0
+
+
+async def _again(ctx: Context, args: argparse.Namespace) -> Repeated:
+    """On the server named, else the entry's own, else the current deployment."""
+    entry, raw = show_entry(ctx, args.entry)
+    url = args.url or url_of(entry)
+    if url:
+        key = api_key_of(args)
+        target = Target(url=url, api_key=key, model=args.model, api=args.api)
+        return await repeat(ctx, entry, raw, target)
+    async with deployed(ctx) as target:
+        return await repeat(ctx, entry, raw, target)
 
 
 def _export(args: argparse.Namespace) -> int:

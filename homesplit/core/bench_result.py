@@ -39,6 +39,8 @@ class BenchResult(Struct, frozen=True, kw_only=True):
     stopped: bool = False
     logs: tuple[RequestLog, ...] = ()
     trace: str | None = None
+    url: str | None = None
+    """Where a foreign server is; None for homesplit's own router."""
     entry: str | None = None
     """Id of the notebook's entry, None when nothing was kept."""
 

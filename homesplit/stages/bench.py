@@ -220,6 +220,7 @@ def _result(
         lag_p99_s=load.lag_p99_s,
         stopped=load.stopped,
         logs=load.logs,
+        url=None if status else server.endpoint.url,
     )
 
 

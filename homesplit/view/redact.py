@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlsplit
 
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
 _COLONS = re.compile(r"(?<![\w:.])[0-9a-f:]*:[0-9a-f.:]*[0-9a-f:](?:%\w+)?(?!\w)", re.IGNORECASE)
@@ -31,6 +32,8 @@ def _collect(value: Any, found: dict[str, None], *, boxes: bool) -> None:
     if isinstance(value, dict):
         is_box = "host_key" in value or "a_to_b" in value
         for key, inner in value.items():
+            if key == "url" and isinstance(inner, str) and (host := _host_of(inner)):
+                found[host] = None
             named = key in _BOX_KEYS or (is_box and key in _LONE_KEYS)
             _collect(inner, found, boxes=named)
     elif isinstance(value, list | tuple):
@@ -38,6 +41,12 @@ def _collect(value: Any, found: dict[str, None], *, boxes: bool) -> None:
             _collect(inner, found, boxes=boxes)
     elif boxes and isinstance(value, str) and value:
         found[value] = None
+
+
+def _host_of(url: str) -> str | None:
+    """The host in a URL; None for this machine."""
+    host = urlsplit(url).hostname
+    return host if host and host != "localhost" and not _is_address(host) else None
 
 
 def name_forms(name: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 from aiohttp import web
 from homesplit_engine.records import ModeSetting, ModeSwitch
+from homesplit_engine.status import RequestCounts, RouterStatus, Targets, WorkerSeen
 
 from tests.io.fake_openai import FakeServer, Manners, fake_server
 
@@ -46,9 +47,18 @@ async def fake_router(
     router = FakeRouter(manners, model)
 
     async def status(_: web.Request) -> web.Response:
-        workers = [{"box": "a", "alive": True}, {"box": "b", "alive": True}]
-        told = {"model_name": model, "loopback": True, "workers": workers}
-        return web.json_response({**told, "setting": msgspec.to_builtins(router.setting)})
+        told = RouterStatus(
+            model=model,
+            model_name=model,
+            fingerprint="f",
+            setting=router.setting,
+            loopback=True,
+            targets=Targets(ttft_s=None, tpot_s=None),
+            workers=tuple(WorkerSeen(box=box, alive=True, usable=True) for box in ("a", "b")),
+            requests=RequestCounts(running=0, waiting=0),
+            clock_s=0.0,
+        )
+        return web.Response(body=msgspec.json.encode(told))
 
     async def mode(request: web.Request) -> web.Response:
         router.choose(msgspec.json.decode(await request.read(), type=ModeSetting))

@@ -85,6 +85,11 @@ def test_names_are_found_wherever_a_record_keeps_them() -> None:
     assert box_names([link, profile, run]) == ("gandalf", "frodo", "sam", "merry", "pippin")
 
 
+def test_a_foreign_servers_host_is_a_name_too() -> None:
+    assert box_names([{"url": "http://gpu.example.org:8000"}]) == ("gpu.example.org",)
+    assert box_names([{"url": "http://localhost:8000"}, {"url": "http://127.0.0.1:1"}]) == ()
+
+
 def test_the_forms_of_a_name_begin_with_its_host() -> None:
     assert name_forms("alice@gandalf.local:22")[:2] == ("gandalf.local", "gandalf")
     assert name_forms("[fe80::1]:22")[0] == "fe80::1"
