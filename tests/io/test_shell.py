@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homesplit.io.shell import COMMAND, Between, opening
@@ -14,6 +14,7 @@ from homesplit.io.shell import COMMAND, Between, opening
 TOKEN = "0123456789abcdef"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.binary(max_size=200), st.integers(0, 255), st.data())
 def test_payload_and_code_survive_any_cut(
     before: bytes, payload: bytes, code: int, data: st.DataObject
