@@ -25,19 +25,22 @@ def transfer(size: int, took_s: float, exposed_s: float) -> TransferEvent:
 
 
 def test_without_a_measurement_there_is_no_estimate() -> None:
-    assert Pressure().wait_s(100) is None
+    pressure = Pressure()
+    assert pressure.wait_s(100) is None
+    pressure.learn(received_s=0.0, prompt_tokens=9, now_s=1.0)
+    assert pressure.wait_s(100_000) is None  # one short prompt tells nothing of a queue
 
 
 def test_prompts_that_waited_together_share_the_time() -> None:
     pressure = Pressure()
-    for now_s in (1.0, 2.0):  # both came at 0: 200 tokens took 2 s, not 3
+    for now_s in (1.0, 2.0, 3.0, 4.0):  # all came at 0: 400 tokens took 4 s, not 10
         pressure.learn(received_s=0.0, prompt_tokens=100, now_s=now_s)
     assert pressure.wait_s(500) == pytest.approx(5.0)
 
 
 def test_idle_time_is_not_counted() -> None:
     pressure = Pressure()
-    for received_s in (0.0, 1000.0):
+    for received_s in (0.0, 1000.0, 2000.0, 3000.0):
         pressure.learn(received_s=received_s, prompt_tokens=100, now_s=received_s + 1.0)
     assert pressure.wait_s(100) == pytest.approx(1.0)
 

@@ -239,6 +239,10 @@ class Fleet:
             return
         order = flight.order
         self._prefixes.remember(box, order.prefix)
+        if order.internal or not any(
+            other.waiting for other in self._flights.values() if other is not flight
+        ):
+            return  # nobody stood behind it, so it tells nothing of a queue
         self.pressure.learn(
             received_s=order.received_s,
             prompt_tokens=len(order.token_ids),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+MIN_SAMPLES = 4
+"""Fewer tell nothing: a lone short prompt measures a step's fixed cost, not a queue's rate."""
 HALF_LIFE_S = 5.0
 """Waiting time after which a sample counts half."""
 
@@ -19,9 +21,11 @@ class Pressure:
         self._tokens = 0.0
         self._busy_s = 0.0
         self._last_s = -math.inf
+        self._samples = 0
 
     def learn(self, *, received_s: float, prompt_tokens: int, now_s: float) -> None:
-        """A prompt got its first token now; time that an earlier one accounts for counts once."""
+        """A prompt was read now while others waited; no time is counted for two of them."""
+        self._samples += 1
         busy_s = max(0.0, now_s - max(received_s, self._last_s))
         self._last_s = max(self._last_s, now_s)
         keep = 0.5 ** (busy_s / HALF_LIFE_S)
@@ -30,7 +34,9 @@ class Pressure:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Prompt tokens read per second of waiting; None before any."""
+        """Prompt tokens read per second of waiting; None before there are a few samples."""
+        if self._samples < MIN_SAMPLES:
+            return None
         return self._tokens / self._busy_s if self._tokens and self._busy_s else None
 
     def wait_s(self, tokens: int) -> float | None:
