@@ -291,14 +291,14 @@ def test_remove_leaves_each_box_as_it_was_though_interrupted_and_the_other_unrea
     try:
         failed = stand.ann.run("remove", "borea")
         assert (failed.returncode, "borea" in failed.stderr) == (1, True)
-        assert stand.ann.run("remove", "atlas").returncode == 0
+        assert stand.ann.run("remove", "atlas", timeout_s=400).returncode == 0
         assert stand.listing("atlas") == stand.before["atlas"]
     finally:
         stand.lab.fault("borea", "restore-link")
     broken = Broken(stand.ann, "remove", "borea")
     broken.until("deleting its folder")
     broken.kill()
-    assert stand.ann.run("remove", "borea").returncode == 0
+    assert stand.ann.run("remove", "borea", timeout_s=400).returncode == 0
     assert stand.listing("borea") == stand.before["borea"]
     assert stand.status(stand.ann) == (0, None)
     assert list((stand.ann.home / "data/deployments").glob("secrets*")) == []
