@@ -1,7 +1,7 @@
 """The worker: one whole model, no role. Reads, writes, or hands over, as each request says.
 
 Threads: `control` (router's messages, answered at once), this main thread (steps),
-`kv-sender`, `kv-receiver`, `gatekeeper`. The scheduler is guarded by one lock that is never
+`kv-sender` (one a peer), `kv-receiver`, `gatekeeper`. The scheduler is guarded by one lock that is never
 held while anything computes or waits.
 """
 
@@ -80,7 +80,7 @@ class Worker:
         from homesplit_engine.cache import KvPool
         from homesplit_engine.control import ControlDoor
         from homesplit_engine.handoff.receiver import Receiver
-        from homesplit_engine.handoff.sender import Sender
+        from homesplit_engine.handoff.senders import Senders
         from homesplit_engine.runner import Runner
 
         self.config = config
@@ -127,7 +127,7 @@ class Worker:
             arrived=self._arrived,
             failed=self._handoff_in_failed,
         )
-        self.sender = Sender(
+        self.sender = Senders(
             self._context,
             keys=keys,
             box=config.box,
@@ -160,7 +160,6 @@ class Worker:
     def start(self) -> None:
         """Starts every thread but the steps'."""
         self.receiver.start()
-        self.sender.start()
         self.control.start()
 
     def run(self) -> None:

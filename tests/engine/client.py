@@ -36,8 +36,8 @@ from homesplit_engine.wire.messages import (
     encode,
 )
 
-START_S = 60.0
-ANSWER_S = 30.0
+START_S = 150.0
+ANSWER_S = 60.0
 _M = TypeVar("_M")
 
 
@@ -169,7 +169,7 @@ class WorkerProcess:
         self._context.destroy(linger=0)
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(timeout=20)
+            self.process.wait(timeout=90)
         if self.process.stderr is not None:
             self.process.stderr.close()
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import zmq
 from msgspec import Struct
+from zmq.utils.monitor import recv_monitor_message
 
 from homesplit_engine.cache import KvPool, Place
 from homesplit_engine.config import Keys
@@ -74,6 +75,8 @@ class Incoming:
         self.wire: KvWire = wire
         self.ledger: Ledger | None = None
         self.heard_s: float | None = None
+        self.connection: int | None = None
+        """The file descriptor that its messages come by."""
 
 
 class Receiver:
@@ -106,6 +109,7 @@ class Receiver:
             max_bytes=MAX_FRAME_BYTES,
             hwm=sockets.KV_HWM,
         )
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self.endpoint = sockets.bind(self._socket, host, port)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kv-receiver", daemon=True)
@@ -134,10 +138,19 @@ class Receiver:
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._monitor, zmq.POLLIN)
         while not self._stopping.is_set():
-            if self._socket.poll(200):
+            poller.poll(200)
+            # First what was lost: its descriptor may be another connection's by the next message.
+            while self._monitor.poll(0):
+                self._lose(int(recv_monitor_message(self._monitor)["value"]))
+            if self._socket.poll(0):
                 self._take(self._socket.recv_multipart(copy=False))
             self._give_up_idle()
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
         self._socket.close(linger=0)
 
     def _take(self, frames: list[zmq.Frame]) -> None:
@@ -151,20 +164,23 @@ class Receiver:
         peer = sockets.peer_name(frames[1])
         answer: Ack | None = None
         try:
-            answer = self._handle(message, peer, frame)
+            answer = self._handle(message, peer, frame, int(frames[1].get(zmq.SRCFD)))
         except HandoffRefused as refusal:
             self._fail(message.reservation_id, str(refusal))
             answer = Ack(reservation_id=message.reservation_id, committed=False, why=str(refusal))
         if answer is not None:
             self._reply(frames[0], answer)
 
-    def _handle(self, message: KvMessage, peer: str, frame: memoryview | None) -> Ack | None:
+    def _handle(
+        self, message: KvMessage, peer: str, frame: memoryview | None, connection: int
+    ) -> Ack | None:
         """Deals with one message; raises HandoffRefused when the hand-off must not go on."""
         with self._lock:
             incoming = self._incoming.get(message.reservation_id)
             if incoming is None or incoming.from_box != peer:
                 return _unknown(message)
             incoming.heard_s = time.monotonic()
+            incoming.connection = connection
             arrived: Arrived | None = None
             match message:
                 case Open():
@@ -253,6 +269,16 @@ class Receiver:
         # A peer that is gone needs no answer; one that reads none waits out its own time.
         with contextlib.suppress(zmq.ZMQError):
             self._socket.send_multipart([identity.bytes, encode(answer)], zmq.NOBLOCK)
+
+    def _lose(self, connection: int) -> None:
+        """Every hand-off that was coming by this connection has failed."""
+        with self._lock:
+            lost = [one for one in self._incoming.values() if one.connection == connection]
+        for incoming in lost:
+            self._fail(
+                incoming.reservation_id,
+                f"the connection to {incoming.from_box} was lost in the middle of the hand-off",
+            )
 
     def _give_up_idle(self) -> None:
         now = time.monotonic()

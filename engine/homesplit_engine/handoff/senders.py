@@ -1,0 +1,63 @@
+"""One sender for each peer, so that a peer that stands still holds up nobody else's hand-offs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from homesplit_engine.cache import KvPool
+from homesplit_engine.config import Keys
+from homesplit_engine.handoff.sender import HandoffResult, Outgoing, Sender
+from homesplit_engine.wire.messages import Token
+
+
+class Senders:
+    """The sending side of one worker; every method may be called from any thread."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        *,
+        keys: Keys,
+        box: str,
+        fingerprint: str,
+        pool: KvPool,
+        ended: Callable[[Outgoing, HandoffResult], None],
+    ) -> None:
+        self._make: Callable[[], Sender] = lambda: Sender(
+            context, keys=keys, box=box, fingerprint=fingerprint, pool=pool, ended=ended
+        )
+        self._lock = threading.Lock()
+        self._senders: dict[tuple[str, str], Sender] = {}
+        """By the peer's endpoint and key: as many as there are boxes beside this one."""
+
+    def stop(self) -> None:
+        """Ends all threads; hand-offs under way are not told."""
+        with self._lock:
+            senders = list(self._senders.values())
+        for sender in senders:
+            sender.stop()
+
+    def layer_done(self, outgoing: Outgoing, layer: int, start: int, end: int) -> None:
+        """K and V of tokens [start, end) of one layer are in the pool."""
+        self._to(outgoing).layer_done(outgoing, layer, start, end)
+
+    def prefilled(self, outgoing: Outgoing, first_token: Token, now_s: float) -> None:
+        """The prompt is read to its end: everything has been noted by `layer_done`."""
+        self._to(outgoing).prefilled(outgoing, first_token, now_s)
+
+    def give_up(self, outgoing: Outgoing, why: str) -> None:
+        """Stops a hand-off; `ended` follows."""
+        self._to(outgoing).give_up(outgoing, why)
+
+    def _to(self, outgoing: Outgoing) -> Sender:
+        key = (outgoing.target.endpoint, outgoing.target.public_key)
+        with self._lock:
+            sender = self._senders.get(key)
+            if sender is None:
+                sender = self._senders[key] = self._make()
+                sender.start()
+            return sender

@@ -1,0 +1,311 @@
+"""The hand-off beside plain TCP, between two lab boxes. Needs root.
+
+    python -m tests.bench.handoff [--links 1gbe,2.5gbe,loopback] [--tokens N] [--wire same]
+        [--prefill-tokens-per-s R] [--rounds N] [--json]
+
+Both ends are the engine's own sender and receiver (CURVE, checksums, reservations), on a pool
+of SmolLM2-135M's shape without a model: *back to back* notes all layers at once and tells the
+rate; *paced* notes each layer of each chunk when a prefill of R tokens/s would have it, and
+tells how much of the hand-off comes after that prefill's end. iperf3 (plain TCP) has its turn
+in every round. `loopback` is the lab's link without shaping.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+BLOCK_TOKENS = 16
+LAYERS, KV_HEADS, HEAD_DIM = 30, 3, 64
+FINGERPRINT = "bench"
+CHUNK_TOKENS = 256
+WAIT_S = 120.0
+
+
+def main() -> int:
+    """Measure and print; returns the exit code."""
+    args = _arguments()
+    if args.end:
+        return _end_of(args)
+    rows = [_link(args, link) for link in args.links.split(",")]
+    if args.json:
+        print(json.dumps({"tokens": args.tokens, "wire": args.wire, "links": rows}))
+    else:
+        print("\n".join(_table(args, rows)))
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--links", default="1gbe,2.5gbe,loopback")
+    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--wire", default="same", choices=("same", "fp16", "int8"))
+    parser.add_argument("--prefill-tokens-per-s", type=float, default=300.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--end", choices=("send", "receive"), help=argparse.SUPPRESS)
+    parser.add_argument("--keys", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--address", default="127.0.0.1", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+# ------------------------------------------------------------------ in the boxes
+
+
+def _end_of(args: argparse.Namespace) -> int:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    return _receive(args) if args.end == "receive" else _send(args)
+
+
+def _pool(tokens: int) -> Any:
+    import torch
+    from homesplit_engine.cache import KvPool, KvShape
+
+    shape = KvShape(
+        kv_heads=(KV_HEADS,) * LAYERS, head_dim=(HEAD_DIM,) * LAYERS, dtype=torch.float32
+    )
+    blocks = -(-tokens // BLOCK_TOKENS)
+    pool = KvPool(shape, blocks_total=blocks, block_tokens=BLOCK_TOKENS, device=torch.device("cpu"))
+    for layer in pool.layers:
+        layer.normal_()
+    return pool
+
+
+def _gate(keys: Any, name: str, peer: str) -> tuple[Any, Any, Any]:
+    import zmq
+    from homesplit_engine.wire import sockets
+
+    context: Any = zmq.Context()
+    allowed = {sockets.KV_DOMAIN: {peer: keys[peer].public}}
+    return context, sockets.Gatekeeper(context, allowed), keys[name]
+
+
+def _read_keys(path: Path) -> Any:
+    import msgspec
+    from homesplit_engine.config import Keys
+
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Keys])
+
+
+def _receive(args: argparse.Namespace) -> int:
+    """Takes hand-offs `r0`, `r1`, … until its standard output is closed or it is ended."""
+    from homesplit_engine.handoff.receiver import Incoming, Receiver
+
+    context, _, ours = _gate(_read_keys(args.keys), "B", "A")
+    pool = _pool(args.tokens)
+    receiver = Receiver(
+        context,
+        keys=ours,
+        host=args.address,
+        port=0,
+        fingerprint=FINGERPRINT,
+        pool=pool,
+        arrived=lambda _: True,
+        failed=lambda name, why: print(f"{name}: {why}", file=sys.stderr),
+    )
+    for number in range(2 * args.rounds + 1):
+        receiver.expect(
+            Incoming(
+                reservation_id=f"r{number}",
+                request_id=f"r{number}",
+                from_box="A",
+                place=pool.place(list(range(args.tokens // BLOCK_TOKENS))),
+                cached_tokens=0,
+                prompt_tokens=args.tokens,
+                wire=args.wire,
+            )
+        )
+    receiver.start()
+    print(receiver.endpoint, flush=True)
+    time.sleep(10 * WAIT_S)
+    return 0
+
+
+class _Sending:
+    def __init__(self, args: argparse.Namespace) -> None:
+        from homesplit_engine.handoff.senders import Senders
+
+        self._args = args
+        self._keys = _read_keys(args.keys)
+        context, _, ours = _gate(self._keys, "A", "B")
+        self._pool = _pool(args.tokens)
+        self._over = threading.Event()
+        self._result: Any = None
+        self._senders = Senders(
+            context, keys=ours, box="A", fingerprint=FINGERPRINT, pool=self._pool, ended=self._ended
+        )
+
+    def _ended(self, _outgoing: Any, result: Any) -> None:
+        self._result = result
+        self._over.set()
+
+    def one(self, number: int, *, paced: bool) -> dict[str, float]:
+        """One hand-off: seconds, bytes, exposed seconds, CPU seconds of this process."""
+        from homesplit_engine.handoff.sender import Outgoing
+        from homesplit_engine.wire.messages import HandoffTarget, Token
+
+        tokens = self._args.tokens
+        target = HandoffTarget(
+            reservation_id=f"r{number}",
+            box="B",
+            endpoint=self._args.address,
+            public_key=self._keys["B"].public,
+            fingerprint=FINGERPRINT,
+            cached_tokens=0,
+            kv_wire=self._args.wire,
+        )
+        outgoing = Outgoing(
+            request_id=f"r{number}",
+            target=target,
+            prompt_tokens=tokens,
+            deadline_s=time.monotonic() + WAIT_S,
+        )
+        outgoing.place = self._pool.place(list(range(tokens // BLOCK_TOKENS)))
+        self._over.clear()
+        cpu_s, start_s = time.process_time(), time.monotonic()
+        chunk = CHUNK_TOKENS if paced else tokens
+        for first in range(0, tokens, chunk):
+            for layer in range(LAYERS):
+                if paced:
+                    done = first + chunk * (layer + 1) / LAYERS
+                    due_s = start_s + done / self._args.prefill_tokens_per_s
+                    time.sleep(max(0.0, due_s - time.monotonic()))
+                self._senders.layer_done(outgoing, layer, first, min(first + chunk, tokens))
+        token = Token(request_id=f"r{number}", index=0, token_id=1)
+        self._senders.prefilled(outgoing, token, time.monotonic())
+        if not self._over.wait(WAIT_S) or not self._result.event.committed:
+            raise SystemExit(f"hand-off {number} was not committed: {self._result}")
+        event = self._result.event
+        return {
+            "seconds": event.end_s - event.start_s,
+            "bytes": float(event.bytes),
+            "exposed_s": event.exposed_s,
+            "cpu_s": time.process_time() - cpu_s,
+        }
+
+
+def _send(args: argparse.Namespace) -> int:
+    """For each line on stdin (`burst` or `paced`) one hand-off, told as a line of JSON."""
+    sending = _Sending(args)
+    # The first one also connects, shakes hands and touches every page.
+    sending.one(0, paced=False)
+    for number in range(args.rounds):
+        burst = sending.one(2 * number + 1, paced=False)
+        paced = sending.one(2 * number + 2, paced=True)
+        print(json.dumps({"burst": burst, "paced": paced}), flush=True)
+    return 0
+
+
+# ------------------------------------------------------------------ the lab
+
+
+def _link(args: argparse.Namespace, link: str) -> dict[str, Any]:
+    import tempfile
+
+    import msgspec
+    from homesplit_engine.keys import make_keys
+
+    from tests.lab.api import running_lab
+
+    with running_lab(2, link) as lab, tempfile.TemporaryDirectory() as folder:
+        keys = Path(folder) / "keys.json"
+        keys.write_bytes(msgspec.json.encode(make_keys(["A", "B"])))
+        sender, receiver = lab.boxes[:2]
+        before = lab.iperf_bits_per_s(sender, receiver)
+        told = _hand_offs(args, lab.lab, keys, (sender, receiver), lab.address(receiver))
+        after = lab.iperf_bits_per_s(sender, receiver)
+    return _row(args, link, told, (before + after) / 2)
+
+
+def _hand_offs(
+    args: argparse.Namespace, lab: Any, keys: Path, boxes: tuple[str, str], address: str
+) -> list[dict[str, dict[str, float]]]:
+    from tests.lab.inside import start_inside
+
+    def command(end: str, at: str) -> list[str]:
+        words = [sys.executable, "-m", "tests.bench.handoff", "--end", end, "--keys", str(keys)]
+        words += ["--address", at, "--tokens", str(args.tokens), "--wire", args.wire]
+        words += ["--rounds", str(args.rounds)]
+        words += ["--prefill-tokens-per-s", str(args.prefill_tokens_per_s)]
+        # A box has no working folder of the host's: the module is found from here.
+        here = str(Path(__file__).parents[2])
+        return ["env", "-C", here, *words]
+
+    receiving = start_inside(lab, boxes[1], command("receive", address), root=True, host_files=True)
+    sending: subprocess.Popen[str] | None = None
+    try:
+        assert receiving.stdout is not None
+        endpoint = receiving.stdout.readline().strip()
+        if not endpoint:
+            raise SystemExit(f"the receiver ended: {receiving.communicate(timeout=10)[1][-500:]}")
+        words = command("send", endpoint)
+        sending = start_inside(lab, boxes[0], words, root=True, host_files=True)
+        out, err = sending.communicate(timeout=10 * WAIT_S)
+        if sending.returncode != 0:
+            raise SystemExit(f"the sender ended: {err[-500:]}")
+        return [json.loads(line) for line in out.splitlines()]
+    finally:
+        for process in (receiving, sending):
+            if process is not None and process.poll() is None:
+                process.terminate()
+                process.wait(timeout=10)
+
+
+def _row(
+    args: argparse.Namespace, link: str, told: list[Any], tcp_bits_per_s: float
+) -> dict[str, Any]:
+    def middle(kind: str, what: str) -> float:
+        return statistics.median(one[kind][what] for one in told)
+
+    prefill_s = args.tokens / args.prefill_tokens_per_s
+    rate = statistics.median(8 * one["burst"]["bytes"] / one["burst"]["seconds"] for one in told)
+    size = middle("burst", "bytes")
+    last_layer_s = 8 * size / LAYERS / args.tokens * min(CHUNK_TOKENS, args.tokens) / rate
+    return {
+        "link": link,
+        "bytes": size,
+        "handoff_bits_per_s": rate,
+        "iperf3_bits_per_s": tcp_bits_per_s,
+        "ratio": rate / tcp_bits_per_s,
+        "exposed_s": middle("paced", "exposed_s"),
+        "last_layer_s": last_layer_s,
+        "beyond_prefill_s": max(0.0, 8 * size / rate - prefill_s),
+        "prefill_s": prefill_s,
+        "sender_cpu_s": middle("burst", "cpu_s"),
+        "sender_cpu_share": middle("burst", "cpu_s") / prefill_s,
+    }
+
+
+def _table(args: argparse.Namespace, rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        f"{args.tokens} tokens, {rows[0]['bytes'] / 1e6:.1f} MB as {args.wire}; median of "
+        f"{args.rounds}; prefill taken as {args.prefill_tokens_per_s:.0f} tokens/s",
+        "",
+        "| link | hand-off Gbit/s | iperf3 Gbit/s | ratio | exposed ms | last layer's wire ms "
+        "| wire beyond prefill ms | sender CPU ms | of the prefill's |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['link']} | {row['handoff_bits_per_s'] / 1e9:.2f} "
+            f"| {row['iperf3_bits_per_s'] / 1e9:.2f} | {row['ratio']:.2f} "
+            f"| {row['exposed_s'] * 1e3:.1f} | {row['last_layer_s'] * 1e3:.1f} "
+            f"| {row['beyond_prefill_s'] * 1e3:.1f} | {row['sender_cpu_s'] * 1e3:.0f} "
+            f"| {row['sender_cpu_share']:.1%} |"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

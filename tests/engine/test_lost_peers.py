@@ -1,0 +1,163 @@
+"""A box that dies or stands still during a hand-off: named, in bounded time, all freed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+from homesplit_engine.keys import make_keys
+from homesplit_engine.wire import sockets
+from homesplit_engine.wire.messages import (
+    Committed,
+    Failed,
+    HandoffReport,
+    HandoffTarget,
+    Ping,
+    Pong,
+    Ready,
+    StepReport,
+)
+
+from tests.engine.client import Pair, WorkerProcess, submit
+from tests.engine.tiny import generate, make_model, prompt_of
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("model"), num_hidden_layers=8)
+
+
+@pytest.fixture
+def pair(tmp_path: Path, model: Path) -> Iterator[Pair]:
+    both = Pair(tmp_path, model)
+    yield both
+    both.stop()
+
+
+def test_a_prefill_box_killed_half_way_is_named_and_everything_is_freed(pair: Pair) -> None:
+    pair.split("half", prompt_of(120, 1), 1)
+    pair.a.wait(StepReport, lambda m: m.event.prefill[0].start >= 20)
+    pair.a.process.kill()
+    failed = pair.b.wait(Failed, lambda m: m.request_id == "half", seconds=10)
+    assert failed.kind == "handoff" and "connection to A was lost" in failed.what
+    pair.b.wait_until_free()
+
+
+def test_a_prefill_box_killed_before_its_first_frame_holds_nothing_past_the_deadline(
+    pair: Pair,
+) -> None:
+    os.kill(pair.a.process.pid, signal.SIGSTOP)
+    pair.split("early", prompt_of(60, 2), 1, deadline_s=2.0)
+    pair.a.process.kill()
+    failed = pair.b.wait(Failed, lambda m: m.request_id == "early", seconds=10)
+    assert failed.kind == "deadline"
+    pair.b.wait_until_free()
+
+
+def test_a_prefill_box_killed_after_the_commit_does_not_matter(pair: Pair, model: Path) -> None:
+    prompt = prompt_of(60, 3)
+    pair.split("late", prompt, 12, max_tokens=30)
+    pair.b.wait(Committed)
+    pair.a.process.kill()
+    pair.a.drain()
+    rest = pair.b.finish("late")
+    assert rest == generate(model, prompt, 30)[1 : 1 + len(rest)] and len(rest) >= 1
+    pair.b.wait_until_free()
+
+
+def test_a_decode_box_killed_half_way_is_named_and_the_prefill_box_goes_on(
+    pair: Pair, model: Path
+) -> None:
+    pair.split("lost", prompt_of(120, 4), 1)
+    pair.a.wait(StepReport, lambda m: m.event.prefill[0].start >= 20)
+    pair.b.process.kill()
+    report = pair.a.wait(HandoffReport, seconds=15)
+    assert not report.event.committed
+    assert report.why is not None and report.why.startswith("B at tcp://")
+    assert "connection was lost" in report.why
+    pair.a.send(submit("own", prompt_of(30, 5)))
+    assert pair.a.finish("own") == generate(model, prompt_of(30, 5), 6)
+    pair.a.wait_until_free()
+
+
+def test_a_peer_that_stands_still_is_given_up_and_holds_up_nobody_else(
+    tmp_path: Path, model: Path
+) -> None:
+    keys = make_keys(["A", "B", "still"])
+    a = WorkerProcess(tmp_path, keys["A"], keys["router"], model, kv_blocks=64)
+    b = WorkerProcess(tmp_path, keys["B"], keys["router"], model, kv_blocks=64)
+    context = zmq.Context()
+    try:
+        # Nobody listens at this address: ZeroMQ keeps the frames and tries on.
+        still = sockets.listening_socket(
+            context, keys=keys["still"], domain=sockets.KV_DOMAIN, max_bytes=1000, hwm=1
+        )
+        endpoint = sockets.bind(still, "127.0.0.1", 0)
+        a.connect()
+        ready: Ready = b.connect()
+        pair = object.__new__(Pair)
+        pair.a, pair.b = a, b
+        target = HandoffTarget(
+            reservation_id="none",
+            box="still",
+            endpoint=endpoint,
+            public_key=keys["still"].public,
+            fingerprint=ready.fingerprint,
+            cached_tokens=0,
+        )
+        a.send(submit("stuck", prompt_of(120, 6), chunk_tokens=1, handoff=target))
+        pair.split("quick", prompt_of(40, 7), 12)
+        assert len(b.finish("quick")) == 5
+        report = a.wait(HandoffReport, lambda m: m.event.request_id == "stuck")
+        assert not report.event.committed and report.why is not None and "still" in report.why
+        order = [m.event.request_id for m in a.heard if isinstance(m, HandoffReport)]
+        assert order == ["quick", "stuck"]
+        a.wait_until_free()
+    finally:
+        context.destroy(linger=0)
+        a.stop()
+        b.stop()
+
+
+def test_a_ping_is_answered_while_a_step_computes(tmp_path: Path) -> None:
+    folder = make_model(
+        tmp_path / "slow",
+        num_hidden_layers=12,
+        hidden_size=128,
+        intermediate_size=512,
+        max_position_embeddings=2048,
+    )
+    keys = make_keys(["A"])
+    worker = WorkerProcess(tmp_path, keys["A"], keys["router"], folder, kv_blocks=256)
+    try:
+        worker.connect()
+        worker.send(submit("long", prompt_of(2000), chunk_tokens=None, max_tokens=2))
+        for number in range(5):
+            worker.send(Ping(ping_id=number))
+        pong = worker.wait(Pong, lambda m: m.ping_id == 4)
+        steps = [m for m in worker.heard if isinstance(m, StepReport)]
+        assert steps == [] and pong.status.running + pong.status.waiting == 1
+        worker.finish("long")
+    finally:
+        worker.stop()
+
+
+def test_a_worker_ends_with_the_process_it_belongs_to(tmp_path: Path, model: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    keys = make_keys(["A"])
+    worker = WorkerProcess(tmp_path, keys["A"], keys["router"], model, parent_pid=parent.pid)
+    try:
+        worker.connect()
+        parent.kill()
+        parent.wait()
+        assert worker.process.wait(timeout=20) == 0
+    finally:
+        worker.stop()
+        if parent.stdin is not None:
+            parent.stdin.close()

@@ -1,0 +1,92 @@
+"""Int8 weights: told apart, close to fp32, refused where they can't be had; lean layers exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from homesplit_engine.attention import Plug, Span, Step
+from homesplit_engine.cache import KvPool
+from homesplit_engine.fingerprint import differing
+from homesplit_engine.kernels import Int8Linear
+from homesplit_engine.lean import LeanLayer
+from homesplit_engine.model import LoadedModel, ModelError, load_model
+from transformers import AutoModelForCausalLM
+
+from tests.engine.tiny import make_model, prompt_of
+
+TOKENS = 30
+
+
+def logits_of(loaded: LoadedModel) -> torch.Tensor:
+    blocks = list(range(4))
+    pool = KvPool(loaded.kv_shape, blocks_total=4, block_tokens=8, device=loaded.device)
+    place = pool.place(blocks)
+    span = Span(row=0, start=0, count=TOKENS, place=place)
+    slots = torch.tensor(place.slots(0, TOKENS))
+    loaded.plug.step = Step(pool=pool, spans=[span], slots=slots)
+    with torch.inference_mode():
+        return loaded.model(
+            torch.tensor([prompt_of(TOKENS)]),
+            position_ids=torch.arange(TOKENS)[None],
+            use_cache=False,
+        ).logits[0]
+
+
+def kinds_in(loaded: LoadedModel, kind: type) -> int:
+    return sum(isinstance(module, kind) for module in loaded.model.modules())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+def test_int8_weights_are_close_to_the_weights_they_came_from(folder: Path) -> None:
+    exact = load_model(folder, device="cpu", dtype="float32")
+    int8 = load_model(folder, device="cpu", dtype="float32", weights="int8")
+    assert kinds_in(exact, Int8Linear) == 0
+    # Three layers of qkv, o, gate and up, down; and the head.
+    assert kinds_in(int8, Int8Linear) == 13
+    a, b = logits_of(exact), logits_of(int8)
+    assert not torch.equal(a, b)
+    similar = torch.nn.functional.cosine_similarity(a, b, dim=-1)
+    assert similar.min() > 0.9
+
+
+def test_int8_and_exact_weights_have_different_fingerprints(folder: Path) -> None:
+    exact = load_model(folder, device="cpu", dtype="float32")
+    int8 = load_model(folder, device="cpu", dtype="float32", weights="int8")
+    assert differing(exact.fields, int8.fields) == ["weights_as"]
+    assert exact.fingerprint != int8.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weights", "says"),
+    [("bfloat16", "int8", "float32"), ("float32", "int3", "one of: same, int8")],
+)
+def test_weights_that_cannot_be_had_are_refused(
+    folder: Path, dtype: str, weights: str, says: str
+) -> None:
+    with pytest.raises(ModelError, match=says):
+        load_model(folder, device="cpu", dtype=dtype, weights=weights)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
+def test_lean_layers_give_transformers_own_logits(tmp_path: Path, kind: str) -> None:
+    folder = make_model(tmp_path, kind)
+    loaded = load_model(folder, device="cpu", dtype="float32")
+    assert kinds_in(loaded, LeanLayer) == 3
+    own: Any = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+    with torch.inference_mode():
+        expected = own(torch.tensor([prompt_of(TOKENS)])).logits[0]
+    # Every query attends to its window only, which is shorter than the prompt for Mistral.
+    torch.testing.assert_close(logits_of(loaded), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_other_kinds_of_layer_are_left_as_they_are(tmp_path: Path) -> None:
+    loaded = load_model(make_model(tmp_path, "olmo2"), device="cpu", dtype="float32")
+    assert kinds_in(loaded, LeanLayer) == 0
+    assert isinstance(loaded.plug, Plug)
