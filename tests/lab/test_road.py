@@ -150,11 +150,11 @@ def test_the_whole_road(road: Road, tmp_path: Path) -> None:
         *("up", "--boxes", PAIR, "--model", MODEL, "--mode", "colocated", "--yes"), timeout_s=900
     )
     assert [box["state"] for box in up["boxes"]] == ["running", "running"]
-    assert road.json("status")["router_state"] == "running"
+    assert road.json("status")["deployment"]["router_state"] == "running"
     served(road, "colocated")
 
     road.json("mode", "split", "--prefill-box", "atlas", "--decode-box", "borea")
-    assert road.json("status")["setting"]["mode"] == "split"
+    assert road.json("status")["deployment"]["setting"]["mode"] == "split"
     for rate in ("1gbe", "50mbit"):
         lab.set_rate(rate)
         handed_over(served(road, "split"))
