@@ -19,7 +19,7 @@ from homesplit.core.entry import About
 from homesplit.core.events import Progress, StageEnded, StageStarted
 from homesplit.core.load import with_load
 from homesplit.core.prng import Prng
-from homesplit.core.summary import WARM_UP_MOST_S
+from homesplit.core.summary import WARM_UP_SHARE
 from homesplit.core.workload import Workload
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, make_load, prepared, run_once
@@ -50,7 +50,7 @@ async def find_capacity(
         while (rate := next_rate(trials, first)) is not None:
             ctx.emit(StageStarted(stage=STAGE, sentence=f"Trying {rate:.3g} requests/s."))
             load = with_load(workload, rate_requests_per_s=rate)
-            length_s = max(seconds, LEAST_REQUESTS / rate + WARM_UP_MOST_S)
+            length_s = max(seconds, LEAST_REQUESTS / rate / (1.0 - WARM_UP_SHARE))
             plan = make_load(load, seconds=length_s, seed=seed + number)
             salt = Prng(seed).fork(11, number).bits()
             run = await run_once(ctx, server, load, plan, salt=salt)

@@ -41,6 +41,8 @@ class Manners:
     error_after: int | None = None
     """Send an error event after this many tokens."""
     refuse_with: int | None = None
+    most_open: int | None = None
+    """Refuse what comes while so many answers are being written."""
     serve_one_in: int = 1
     """Only one in so many requests is answered, the others get `refuse_with`."""
     eos_after: int | None = None
@@ -70,6 +72,7 @@ class FakeServer:
     url: str
     manners: Manners
     seen: list[Seen] = field(default_factory=list[Seen])
+    writing: int = 0
 
     def load_requests(self) -> list[Seen]:
         """What it saw of a load: all requests but the calibration's."""
@@ -125,12 +128,15 @@ async def _answer(server: FakeServer, request: web.Request, *, chat: bool) -> we
     if manners.json_reply:
         return await _json(manners, seen, total, prompt_tokens, chat)
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    await response.prepare(request)
+    server.writing += 1
     try:
+        await response.prepare(request)
         await _stream(manners, seen, response, body, total, prompt_tokens, chat)
     except (asyncio.CancelledError, ConnectionError):
         seen.closed_by_client = True
         raise
+    finally:
+        server.writing -= 1
     return response
 
 
@@ -146,6 +152,8 @@ def _refusal(
         unknown = "ignore_eos" in body or "continuous_usage_stats" in body.get("stream_options", {})
         if unknown:
             return _error(400, "Unrecognized request argument supplied")
+    if manners.most_open is not None and server.writing >= manners.most_open:
+        return _error(503, "too busy")
     if manners.refuse_with and len(server.seen) % manners.serve_one_in != 0:
         return _error(manners.refuse_with, "too busy")
     if manners.refuse_with and manners.serve_one_in == 1:
