@@ -1,8 +1,8 @@
 """The worker: one whole model, no role. Reads, writes, or hands over, as each request says.
 
 Threads: `control` (router's messages, answered at once), this main thread (steps),
-`kv-sender` (one a peer), `kv-receiver`, `gatekeeper`. The scheduler is guarded by one lock that is never
-held while anything computes or waits.
+`kv-sender` (one a peer), `kv-receiver`, `gatekeeper`. The scheduler is guarded by one lock that
+is never held while anything computes or waits.
 """
 
 from __future__ import annotations
