@@ -205,16 +205,25 @@ class Controller(StageRunner):
 
         async def work(ctx: Context) -> None:
             module = _stage("plan")
-            question = _question(module, choices)
-            plan = await asyncio.to_thread(module.make_plan, ctx, question)
-            if self.state.plan is not plan:
-                self.emit(events.PlanMade(plan=plan))
+            self.emit(events.StageStarted(stage="plan", sentence="working out the advice"))
+            await self._answer_newest(module)
+            self.emit(events.StageEnded(stage="plan", sentence="The advice is worked out."))
 
-        if self.running("plan"):
-            self.cancel("plan")
-            self.after("plan", self.make_plan)
-        else:
-            self.start("plan", work)
+        # What runs already takes up the newest question by itself.
+        self.start("plan", work)
+
+    async def _answer_newest(self, module: Any) -> None:
+        """Answer what is asked until it is still being asked: first the advice, then its flips."""
+        quiet = Context(ask=self.ask, paths=self.paths)
+        answered: Any = None
+        while answered != (question := _question(module, self.state.choices)):
+            for flips in (False, True):
+                asked = replace(question, flips=flips)
+                plan = await asyncio.to_thread(module.make_plan, quiet, asked)
+                if question != _question(module, self.state.choices):
+                    break
+                self.emit(events.PlanMade(plan=plan))
+            answered = question
 
     def _setting(self) -> ModeSetting:
         """The mode to deploy with: the chosen one, else the plan's, else one box."""

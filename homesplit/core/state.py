@@ -211,10 +211,12 @@ def _progress(state: RunState, event: events.Progress) -> RunState:
         line = LogLine(stage=event.stage, box=event.box, text=event.sentence or event.step)
     else:
         told = stage.progress[same].sentence
+        # A counted step shows how far it is by itself; only its end is worth a line.
+        counting = event.total is not None and event.done < event.total
         progress = (*stage.progress[:same], event, *stage.progress[same + 1 :])
         line = (
             LogLine(stage=event.stage, box=event.box, text=event.sentence)
-            if event.sentence and event.sentence != told
+            if event.sentence and event.sentence != told and not counting
             else None
         )
     status = stage.status if stage.status != "idle" else "running"

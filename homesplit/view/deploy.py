@@ -46,7 +46,9 @@ def _box(state: RunState, box: str, width: int) -> Lines:
     rows: list[Line] = [_heading(state.deployment, box, width), EMPTY]
     progress = [p for p in state.stage("deploy").progress if p.box == box]
     if progress:
-        rows.extend(_step(step, width) for step in progress)
+        # Two steps of a box may run beside each other, so the second later one ends a step.
+        ended = len(progress) - 2
+        rows.extend(_step(step, width, over=n < ended) for n, step in enumerate(progress))
     elif state.deploy_plan is not None:
         rows.extend(_changes(state.deploy_plan, box, width))
     deployed = _deployed(state.deployment, box)
@@ -76,17 +78,23 @@ def _changes(plan: DeployPlan, box: str, width: int) -> Lines:
     changes = [change for change in plan.changes if change.box == box]
     if not changes:
         return (line(Span("Nothing changes here.", "dim")),)
-    rows = [_change(change, width) for change in changes]
+    root = next((one.what for one in changes if one.kind == "folder"), None)
+    rows = [_change(change, root, width) for change in changes]
     needed = sum(change.bytes or 0 for change in changes if change.needed)
     rows.append(line(Span(f"{numbers.size(needed)} to write in all", "strong")))
     return tuple(rows)
 
 
-def _change(change: Change, width: int) -> Line:
+def _within(what: str, root: str | None) -> str:
+    """A path under the box's folder without the part that all of them share."""
+    return what.removeprefix(f"{root}/") if root else what
+
+
+def _change(change: Change, root: str | None, width: int) -> Line:
     mark = Span("+ ", "key") if change.needed else Span("✓ ", "good")
     size = numbers.size(change.bytes) if change.bytes is not None else ""
     name = fit(line(mark, Span(change.kind, "dim")), 14)
-    what = line(Span(clean(change.what), "" if change.needed else "dim"))
+    what = line(Span(clean(_within(change.what, root)), "" if change.needed else "dim"))
     note = "" if change.needed else " there already"
     room = max(width - 14 - 10, 10)
     return crop(
@@ -94,16 +102,18 @@ def _change(change: Change, width: int) -> Line:
     )
 
 
-def _step(step: Progress, width: int) -> Line:
-    finished = step.total is not None and step.done >= step.total
+def _step(step: Progress, width: int, *, over: bool) -> Line:
+    """One step; `over` ends one that has no total to reach."""
+    finished = over if step.total is None else step.done >= step.total
     mark = Span("✓ ", "good") if finished else Span("● ", "warn")
-    name = fit(line(mark, Span(clean(step.step))), max(width - 34, 16))
+    name = fit(line(mark, Span(clean(step.step))), 16)
     if step.total is None:
         return crop((*name, Span(clean(step.sentence), "dim")), width)
     share = step.done / step.total if step.total else 1.0
-    left = f" {numbers.seconds(step.left_s)} left" if step.left_s and not finished else ""
-    amount = _amount(step)
-    return crop((*name, *bar(share, 12, "key"), Span(f" {amount}{left}", "dim")), width)
+    left = f", {numbers.seconds(step.left_s)} left" if step.left_s and not finished else ""
+    told = f" {_amount(step)}{left}"
+    cells = max(min(width - 16 - len(told), 16), 4)
+    return crop((*name, *bar(share, cells, "key"), Span(told, "dim")), width)
 
 
 def _amount(step: Progress) -> str:

@@ -187,10 +187,9 @@ def _card(state: RunState, name: str, number: int, width: int) -> Lines:
         )
     )
     lines.append(_power(profile, width))
-    lines.extend(
-        crop(line(Span("! ", "warn"), Span(clean(warning), "dim")), width)
-        for warning in profile.warnings[:2]
-    )
+    for warning in profile.warnings[:2]:
+        told = wrap(clean(warning), width - 2, "dim", limit=2)
+        lines.extend((Span("! " if n == 0 else "  ", "warn"), *row) for n, row in enumerate(told))
     return tuple(lines)
 
 
@@ -229,7 +228,7 @@ def _power(profile: BoxProfile, width: int) -> Line:
     if profile.load_w.known or profile.idle_w.known:
         idle, load = numbers.watts(profile.idle_w.value), numbers.watts(profile.load_w.value)
         return crop((*head, Span(f"{load} busy, {idle} idle")), width)
-    why = profile.load_w.why or "not measured"
+    why = (profile.load_w.why or "not measured").removeprefix("power is ")
     return crop((*head, Span(f"{numbers.MISSING} {clean(why)}", "dim")), width)
 
 

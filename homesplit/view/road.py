@@ -112,10 +112,16 @@ def work(state: RunState, width: int) -> Line:
     for name, stage in state.stages.items():
         if stage.status != "running" or name in _ENDLESS:
             continue
-        unfinished = [p for p in stage.progress if p.total and p.done < p.total]
-        latest = unfinished[-1] if unfinished else (stage.progress[-1] if stage.progress else None)
-        return crop(_work_line(name, stage, latest), width)
+        return crop(_work_line(name, stage, _going_on(stage)), width)
     return ()
+
+
+def _going_on(stage: StageState) -> Progress | None:
+    """The step to tell of: a counted one that is not complete, else the last uncounted one."""
+    counted = [p for p in stage.progress if p.total and p.done < p.total]
+    uncounted = [p for p in stage.progress if not p.total]
+    told = counted or uncounted or list(stage.progress)
+    return told[-1] if told else None
 
 
 def _work_line(name: str, stage: StageState, latest: Progress | None) -> Line:

@@ -15,7 +15,7 @@ from homesplit.tui.widgets.plot import Plot
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import charts
 from homesplit.view import plan as view
-from homesplit.view.spans import Lines
+from homesplit.view.spans import Lines, wrap
 
 
 class PlanScreen(StageScreen):
@@ -61,6 +61,8 @@ class PlanScreen(StageScreen):
             return view.verdict(plan, width)
         if plan is None:
             return ()
+        if name == "flips" and not plan.flips and self.controller.running("plan"):
+            return wrap("Still being worked out.", width, "dim")
         if name == "ledger":
             return view.ledger(plan, width, self.state.choices.targets.ttft_s)
         makers = {
@@ -85,6 +87,8 @@ class PlanScreen(StageScreen):
             self.query_one(f"#{name}", LinesView).redraw()
             if name != "verdict":
                 self.query_one(f"#{name}-panel").display = plan is not None
+        anew = plan is not None and self.controller.running("plan")
+        self.query_one("#verdict-panel").border_subtitle = "being worked out anew" if anew else ""
         self.query_one("#crossing").display = plan is not None
         self.query_one("#guesses", LinesView).redraw()
         if plan is not None:
