@@ -88,7 +88,7 @@ class PlanScreen(StageScreen):
             if name != "verdict":
                 self.query_one(f"#{name}-panel").display = plan is not None
         anew = plan is not None and self.controller.running("plan")
-        self.query_one("#verdict-panel").border_subtitle = "being worked out anew" if anew else ""
+        self.query_one("#verdict-panel").border_subtitle = "still being worked out" if anew else ""
         self.query_one("#crossing").display = plan is not None
         self.query_one("#guesses", LinesView).redraw()
         if plan is not None:
