@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -35,7 +36,12 @@ def main() -> int:
     args = _arguments()
     if args.end:
         return _end_of(args)
-    rows = [_link(args, link) for link in args.links.split(",")]
+    # An end by signal must still take the lab down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    rows: list[dict[str, Any]] = []
+    for link in args.links.split(","):
+        rows.append(_link(args, link))
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     if args.json:
         print(json.dumps({"tokens": args.tokens, "wire": args.wire, "links": rows}))
     else:
