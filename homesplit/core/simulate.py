@@ -243,7 +243,10 @@ class Simulation:
 
     # ------------------------------------------------------------------ placing
 
-    def _views(self, prompt_tokens: int = 1) -> list[BoxView]:
+    def _views(self, prompt_tokens: int = 1, *, counted: bool = False) -> list[BoxView]:
+        if self.setting.mode in ("colocated", "split") and not counted:
+            # These place every request alike, whatever is under way.
+            return [BoxView(box=name) for name in self.boxes]
         held = {name: [0, 0, 0] for name in self.boxes}
         for flight in self.flights.values():
             for name in {flight.prefill_box, flight.decode_box}:
@@ -309,7 +312,9 @@ class Simulation:
         held = self._request(flight, request.chunk_tokens, now_s)
         refused = self.boxes[flight.decode_box].scheduler.reserve(held, now_s=now_s)
         if refused is not None:
-            decision = resume(self.setting, self._views(), refused.what, flight.decode_box)
+            decision = resume(
+                self.setting, self._views(counted=True), refused.what, flight.decode_box
+            )
             assert decision is not None
             flight.prefill_box = flight.decode_box = decision.prefill_box
             self._submit(flight, request, now_s)

@@ -23,7 +23,7 @@ from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.io.paths import user_paths
 from homesplit.io.profiles import load_model
 
-QUICK = Thinking(effort=Effort(requests=40, capacity_requests=30, capacity_rounds=3), flips=False)
+QUICK = Thinking(effort=Effort(requests=24, capacity_requests=12, capacity_rounds=2), flips=False)
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SHAPE = load_model("llama-3.2-1b", user_paths())
 
