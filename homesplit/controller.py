@@ -309,6 +309,8 @@ class Controller(StageRunner):
 
         async def work(ctx: Context) -> None:
             async with _stage("deploy").forward(ctx, deployment) as reached:
+                known = self.state.deployment or deployment
+                self.emit(events.DeploymentSeen(deployment=replace(known, url=reached.url)))
                 await self.follow(ctx, *reached)
 
         self.start("serve", work)

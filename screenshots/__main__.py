@@ -1,13 +1,16 @@
 """Makes the pictures in this folder from a real run: `python -m screenshots`.
 
 Starts the demo's two workers and router on this machine, lets the load run in each mode,
-compares the modes, and keeps what the app shows.
+compares the modes, and keeps what the app shows. `--replay FILE` takes a run on two boxes
+instead, recorded before with `homesplit app --record FILE`.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,17 +18,39 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from homesplit.controller import Controller
+from homesplit.io.event_log import read_events
 from homesplit.io.paths import Paths, user_paths
+from homesplit.replay import Replay
 from homesplit.tui.app import HomesplitApp
 from screenshots.raster import to_png
+from screenshots.recorded import moments
 
 FOLDER = Path(__file__).parent
 SIZE = (120, 40)
+COVER = "monitor-split"
+"""The picture that is also kept as `monitor`, for the README."""
 START_S = 300.0
 COMPARE_S = 900.0
 
 
-async def main() -> None:
+async def from_recording(file: Path) -> None:
+    """A picture of each kind that the recorded run can give."""
+    for moment in moments(tuple(read_events(file))):
+        controller = _Still(moment.events, speed=0)
+        app = HomesplitApp(controller, start=moment.screen, on_start=controller.begin)
+        async with app.run_test(size=SIZE) as pilot:
+            await pilot.pause(1.5)
+            _keep(app, moment.name)
+
+
+class _Still(Replay):
+    """Shows what was recorded and nothing of this machine's own."""
+
+    def read_notebook(self) -> None:
+        """The recording has its entries."""
+
+
+async def from_demo() -> None:
     """The whole run."""
     with tempfile.TemporaryDirectory(prefix="homesplit-pictures-") as home:
         own = Path(home)
@@ -70,9 +95,20 @@ def _keep(app: HomesplitApp, name: str) -> None:
     svg = FOLDER / f"{name}.svg"
     svg.write_text(app.export_screenshot(title="homesplit"))
     to_png(svg)
+    if name == COVER:
+        for kind in (".svg", ".png"):
+            shutil.copyfile(svg.with_suffix(kind), FOLDER / f"monitor{kind}")
     print(svg.relative_to(Path.cwd()) if svg.is_relative_to(Path.cwd()) else svg)  # noqa: T201
+
+
+def main() -> None:
+    """Read the switches and make the pictures."""
+    parser = argparse.ArgumentParser(prog="python -m screenshots")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="take a recorded run")
+    file = parser.parse_args().replay
+    asyncio.run(from_recording(file) if file is not None else from_demo())
 
 
 if __name__ == "__main__":
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
-    asyncio.run(main())
+    main()

@@ -12,7 +12,7 @@ _TEXT = re.compile(
 )
 
 
-def to_png(svg: Path, scale: float = 1.0) -> Path:
+def to_png(svg: Path, scale: int = 1) -> Path:
     """Write `svg` beside itself as PNG."""
     import cairosvg
 

@@ -14,6 +14,9 @@ MAX_LINE_BYTES = 1 << 20
 SILENCE_S = 120.0
 """Longest wait between two pieces of an answer."""
 
+TEMPERATURE, TOP_P = 0.2, 0.9
+"""As the model card of SmolLM2-Instruct asks; at 1.0 a model this small wanders off."""
+
 
 class _Delta(msgspec.Struct):
     content: str | None = None
@@ -40,6 +43,8 @@ async def stream(
         "model": model,
         "messages": [{"role": role, "content": text} for role, text in messages],
         "max_tokens": max_tokens,
+        "temperature": TEMPERATURE,
+        "top_p": TOP_P,
         "stream": True,
     }
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_S)

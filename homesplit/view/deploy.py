@@ -20,6 +20,9 @@ _STATE_MARKS = {
     "absent": ("–", "dim"),
 }
 
+_BESIDE = {"environment": "model"}
+"""Steps that go on while another one has begun; every other step is over by then."""
+
 
 def body(state: RunState, width: int) -> Lines:
     """The deployment as it stands: running boxes, progress, or the list of changes."""
@@ -46,9 +49,15 @@ def _box(state: RunState, box: str, width: int) -> Lines:
     rows: list[Line] = [_heading(state.deployment, box, width), EMPTY]
     progress = [p for p in state.stage("deploy").progress if p.box == box]
     if progress:
-        # Two steps of a box may run beside each other, so the second later one ends a step.
-        ended = len(progress) - 2
-        rows.extend(_step(step, width, over=n < ended) for n, step in enumerate(progress))
+        done = state.stage("deploy").status == "done"
+        rows.extend(
+            _step(
+                step,
+                width,
+                over=done or any(later.step != _BESIDE.get(step.step) for later in after),
+            )
+            for step, after in ((step, progress[n + 1 :]) for n, step in enumerate(progress))
+        )
     elif state.deploy_plan is not None:
         rows.extend(_changes(state.deploy_plan, box, width))
     deployed = _deployed(state.deployment, box)
