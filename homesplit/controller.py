@@ -462,10 +462,13 @@ class Controller(StageRunner):
         if served is None:
             self.fail("compare", EngineError("nothing is running", do_next="Deploy first (3)."))
             return
-        if self.running("bench"):
-            self._stop_load()
+        if self._load_stop is not None:
+            self._load_stop.set()
 
         async def work(ctx: Context) -> None:
+            told = "Waiting for the last answers of the load."
+            self.emit(events.StageStarted(stage="compare", sentence=told))
+            await self.ended("bench")
             await run_compare(ctx, served, boxes, self.load_workload(choices))
 
         self.start("compare", work)

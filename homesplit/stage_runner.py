@@ -149,8 +149,18 @@ class StageRunner:
         else:
             task.add_done_callback(lambda _: then())
 
+    async def ended(self, name: str) -> None:
+        """Wait until a stage's task has ended, however it ends."""
+        task = self._tasks.get(name)
+        if task is not None:
+            await asyncio.wait({task})
+
     def _tell_stopped(self, name: str) -> None:
-        if self.state.stage(name).status == "running":
+        if self.state.stage(name).status != "running":
+            return
+        if name == "bench":
+            self.emit(events.StageEnded(stage=name, sentence="The load is off."))
+        else:
             self.emit(
                 events.StageFailed(
                     stage=name, what="stopped at your word", do_next="Enter starts it again."

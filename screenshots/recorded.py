@@ -29,7 +29,8 @@ def _probed(state: RunState, event: Event) -> bool:
 
 
 def _planned(state: RunState, event: Event) -> bool:
-    return isinstance(event, events.PlanMade) and bool(event.plan.flips)
+    ended = isinstance(event, events.StageEnded) and event.stage == "plan"
+    return state.plan is not None and (ended or isinstance(event, events.PlanMade))
 
 
 def _deploying(state: RunState, event: Event) -> bool:
@@ -47,6 +48,10 @@ def _in(mode: str, prefill: str | None = None) -> Wanted:
             and setting.mode == mode
             and prefill in (None, setting.prefill)
             and event.record.mode == mode
+            and event.record.outcome == "completed"
+            and (event.record.served == "split") == (mode == "split")
+            and not state.failures
+            and state.load.running
             and state.stage("compare").status == "idle"
         )
 

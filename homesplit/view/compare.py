@@ -62,8 +62,15 @@ def table(state: RunState, width: int) -> Lines:
 Column = tuple[str, str, CompareRun | None]
 
 
+def _key(mode: str, prefill: str) -> tuple[str, str]:
+    """A mode's column; only one box alone has a column for each way of reading prompts."""
+    if mode == "colocated":
+        return mode, prefill
+    return next((known for known in CANDIDATES if known[0] == mode), (mode, prefill))
+
+
 def _columns(state: RunState) -> tuple[Column, ...]:
-    run = {(one.mode, one.prefill): one for one in state.compared}
+    run = {_key(one.mode, one.prefill): one for one in state.compared}
     names = list(CANDIDATES) + [key for key in run if key not in CANDIDATES]
     if state.verdict is not None:
         names = [key for key in names if key in run] or names
@@ -171,7 +178,12 @@ def _predicted(
     if state.plan is None:
         return None
     found = next(
-        (one for one in state.plan.modes if one.mode == mode and one.prefill == prefill), None
+        (
+            one
+            for one in state.plan.modes
+            if one.mode == mode and _key(mode, one.prefill or prefill) == _key(mode, prefill)
+        ),
+        None,
     )
     return _from_plan(found, key) if found is not None else None
 
