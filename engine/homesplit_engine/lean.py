@@ -120,11 +120,14 @@ def _window(layer: Any) -> int | None:
 def _joined(*parts: nn.Linear) -> nn.Linear:
     """One linear layer whose output is that of the parts, one behind the other."""
     weight = torch.cat([part.weight.detach() for part in parts])
-    joined = nn.utils.skip_init(
-        nn.Linear, weight.shape[1], weight.shape[0], bias=parts[0].bias is not None, device="meta"
-    )
+    # torch declares `bias` a Parameter; a layer without one holds None.
+    biases: list[Any] = [part.bias for part in parts]
+    biased = biases[0] is not None
+    with torch.device("meta"):
+        joined = nn.Linear(weight.shape[1], weight.shape[0], bias=biased)
     joined.weight = nn.Parameter(weight, requires_grad=False)
-    if parts[0].bias is not None:
-        biases = torch.cat([part.bias.detach() for part in parts])
-        joined.bias = nn.Parameter(biases, requires_grad=False)
+    if biased:
+        joined.bias = nn.Parameter(
+            torch.cat([bias.detach() for bias in biases]), requires_grad=False
+        )
     return joined

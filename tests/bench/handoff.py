@@ -31,13 +31,17 @@ CHUNK_TOKENS = 256
 WAIT_S = 120.0
 
 
+def _ended(number: int, frame: object) -> None:
+    sys.exit(128 + number)
+
+
 def main() -> int:
     """Measure and print; returns the exit code."""
     args = _arguments()
     if args.end:
         return _end_of(args)
     # An end by signal must still take the lab down.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _ended)
     rows: list[dict[str, Any]] = []
     for link in args.links.split(","):
         rows.append(_link(args, link))

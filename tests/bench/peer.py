@@ -33,7 +33,7 @@ class LlamaCpp:
     """llama-cpp-python, one sequence of the low-level batch each request."""
 
     def __init__(self, model: str, clock: Any) -> None:
-        import llama_cpp
+        import llama_cpp  # pyright: ignore[reportMissingImports]
 
         self._api: Any = llama_cpp
         self._clock = clock
@@ -102,7 +102,7 @@ class Vllm:
         core = min(os.sched_getaffinity(0))
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(core))
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        from vllm import LLM, SamplingParams
+        from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports]
 
         self._params: Any = SamplingParams
         self._clock = clock

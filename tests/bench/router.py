@@ -121,8 +121,9 @@ async def start_all(
         ready_file=str(folder / "router.ready"),
         workers=tuple(addresses[:2]),
         setting=ModeSetting(mode="replica"),
-        **({"max_waiting": 2000} | settings),
+        max_waiting=2000,
     )
+    router = msgspec.structs.replace(router, **settings)
     processes.append(start(["homesplit_engine", "router"], router, folder / "router.json"))
     url = msgspec.json.decode(await ready(folder / "router.ready"), type=RouterEndpoints).url
     return Running(

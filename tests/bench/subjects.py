@@ -181,7 +181,7 @@ class Limits:
         """Seconds of the linear layers' arithmetic for `tokens` tokens at fp32 GEMM speed."""
         start_s = self._clock()
         for _ in range(4):
-            self._left @ self._right
+            torch.mm(self._left, self._right)
         flops_per_s = 4 * 2 * _GEMM**3 / (self._clock() - start_s)
         return 2 * self._parameters * tokens / flops_per_s
 
