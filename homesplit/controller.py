@@ -502,7 +502,8 @@ class Controller(StageRunner):
         async def work(ctx: Context) -> None:
             await asyncio.to_thread(_stage("notebook").add_note, ctx, text)
 
-        self.start("notebook", work)
+        # Notes have a task of their own: one must not be lost because the entries are being read.
+        self.after("note", lambda: self.start("note", work))
 
     def export_notebook(self, text: str) -> None:
         """Write the notebook to a file whose ending says the form."""
@@ -512,7 +513,7 @@ class Controller(StageRunner):
             written = await asyncio.to_thread(_stage("export").export, ctx, path)
             self.emit(events.StageEnded(stage="notebook", sentence=f"Wrote {written}."))
 
-        self.start("notebook", work)
+        self.after("export", lambda: self.start("export", work))
 
     # ---------------------------------------------------------------------------- quit
 
