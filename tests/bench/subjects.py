@@ -179,6 +179,8 @@ class Limits:
 
     def gemm_s(self, tokens: int) -> float:
         """Seconds of the linear layers' arithmetic for `tokens` tokens at fp32 GEMM speed."""
+        import torch
+
         start_s = self._clock()
         for _ in range(4):
             torch.mm(self._left, self._right)
