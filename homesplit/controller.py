@@ -288,8 +288,8 @@ class Controller(StageRunner):
         self.start("down", work)
 
     def remove(self) -> None:
-        """Take everything off the chosen boxes."""
-        boxes = self.state.choices.boxes
+        """Take everything off the chosen boxes, or off those that serve when none is chosen."""
+        boxes = self.removable_boxes()
 
         async def work(ctx: Context) -> None:
             self.cancel("serve")
@@ -298,6 +298,10 @@ class Controller(StageRunner):
             self.emit(events.DeploymentSeen(deployment=None))
 
         self.start("remove", work)
+
+    def removable_boxes(self) -> tuple[str, ...]:
+        """The chosen boxes; after a new start, those of the deployment that was found."""
+        return self.state.choices.boxes or self.deployed_boxes()
 
     # --------------------------------------------------------------------------- serve
 

@@ -99,7 +99,7 @@ class DeployScreen(StageScreen):
     @work
     async def action_remove(self) -> None:
         """Ask, then take everything off the boxes."""
-        boxes = self.state.choices.boxes
+        boxes = self.controller.removable_boxes()
         if not boxes:
             self.tell("No boxes are chosen.")
             return

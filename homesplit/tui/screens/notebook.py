@@ -8,6 +8,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 
 from homesplit.tui.ask import ask
 from homesplit.tui.screens.base import StageScreen
@@ -15,7 +16,7 @@ from homesplit.tui.screens.dialogs import Ask, Reading
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import notebook
-from homesplit.view.spans import wrap
+from homesplit.view.spans import clean, wrap
 
 
 class NotebookScreen(StageScreen):
@@ -29,7 +30,7 @@ class NotebookScreen(StageScreen):
 
     def compose_body(self) -> ComposeResult:
         """The entries."""
-        with Vertical(classes="panel grow") as panel:
+        with Vertical(classes="panel grow", id="notebook") as panel:
             panel.border_title = "Notebook, newest first"
             yield LinesView(lambda w, h: wrap(notebook.EMPTY_NOTEBOOK, w, "dim"), id="no-entries")
             yield Rows(id="entries")
@@ -38,6 +39,8 @@ class NotebookScreen(StageScreen):
         """Entries as they are now."""
         rows = self.query_one("#entries", Rows)
         rows.set_rows(notebook.rows(self.state, max(self.size.width - 4, 40)))
+        told = clean(self.state.stage("notebook").sentence)
+        self.query_one("#notebook").border_subtitle = Content(told)
         rows.display = bool(self.state.entries)
         self.query_one("#no-entries").display = not self.state.entries
         if rows.display and self.focused is None:
