@@ -1,5 +1,6 @@
 # make demo    the terminal app on this machine alone (Python 3.11 or newer is all it needs)
 # make test    everything that is checked: linters, types, import rules, tests
+# make test-long   the long lab tests: broken deployments, and the app driven by keys
 # make check   the same without the tests
 # make screenshots   the pictures in screenshots/, from a real run
 # make clean   removes what the others made here
@@ -10,7 +11,7 @@ MODEL := smollm2-135m
 INPUTS := pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check pytest model screenshots install-demo install-test clean
+.PHONY: demo test test-long check pytest model screenshots install-demo install-test clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -32,7 +33,10 @@ model: $(VENV)/.test
 	$(BIN)/homesplit model get $(MODEL)
 
 pytest: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not long"
+
+test-long: model
+	$(BIN)/python -m pytest -m long
 
 install-demo: $(VENV)/.demo
 install-test: $(VENV)/.test

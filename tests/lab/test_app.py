@@ -19,7 +19,13 @@ from tests.lab.records import DESK
 from tests.lab.road import Road, box_platform, fetch_packages
 from tests.lab.store import CHECKOUT
 
-pytestmark = [pytest.mark.lab, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.long,
+    pytest.mark.model,
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+]
 
 POLL_S = 0.5
 SOON_S, LONG_S = 60.0, 900.0

@@ -19,7 +19,7 @@ from tests.lab.api import running_lab
 from tests.lab.desks import Broken, ask_router, listening, settle
 from tests.lab.road import Road, box_platform, fetch_packages, files_of, processes_of
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(600)]
 
 BOXES = ("atlas", "borea")
 PAIR = ",".join(BOXES)
