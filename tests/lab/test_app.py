@@ -39,7 +39,7 @@ class Terminal:
         self._socket = str(folder / "tmux")
         words = [
             *exec_command(road.lab.lab, DESK),
-            *("env", f"HOMESPLIT_HOME={road.home}"),
+            *("env", "-u", "COLUMNS", "-u", "LINES", f"HOMESPLIT_HOME={road.home}"),
             *(f"HOMESPLIT_SSH_CONFIG={road.lab.ssh_config}", "LANG=C.UTF-8"),
             *("TERM=xterm-256color", str(Path(sys.executable).with_name("homesplit"))),
         ]
