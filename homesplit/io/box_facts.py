@@ -56,9 +56,9 @@ fi
 
 INTERNET_SCRIPT = r"""
 if command -v curl >/dev/null 2>&1; then
-  curl -sS -m 4 -o /dev/null https://pypi.org/simple/uv/ 2>/dev/null && echo yes
+  curl -sS -m 4 -o /dev/null https://www.python.org/ 2>/dev/null && echo yes
 elif command -v wget >/dev/null 2>&1; then
-  wget -q -T 4 -t 1 -O /dev/null https://pypi.org/simple/uv/ 2>/dev/null && echo yes
+  wget -q -T 4 -t 1 -O /dev/null https://www.python.org/ 2>/dev/null && echo yes
 fi
 exit 0
 """
