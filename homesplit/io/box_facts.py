@@ -119,7 +119,7 @@ async def read_facts(box: Box) -> BoxFacts:
 
 
 async def reaches_internet(box: Box) -> bool:
-    """Whether the box reaches the package index."""
+    """Whether the box reaches the internet, where uv finds packages."""
     output = await box.run(INTERNET_SCRIPT, timeout_s=_DEADLINE_S)
     return output.stdout.strip() == "yes"
 
