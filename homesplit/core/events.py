@@ -6,13 +6,16 @@ A run's events written as JSON lines and replayed draw every screen without a ma
 from __future__ import annotations
 
 import msgspec
-from homesplit_engine.records import (
-    Fault,
-    ModeSwitch,
-    RequestRecord,
-    StepEvent,
-    TransferEvent,
-    WorkerStatus,
+from homesplit_engine.events import (
+    EngineEvent,
+    FaultSeen,
+    ModeSwitched,
+    RequestDone,
+    StatusSeen,
+    StepSeen,
+    TransferSeen,
+    WorkerBack,
+    WorkerLost,
 )
 from homesplit_engine.words import Figures
 from msgspec import Struct
@@ -102,58 +105,6 @@ class DeploymentSeen(Struct, frozen=True, kw_only=True, tag=True):
     deployment: Deployment | None
 
 
-class StepSeen(Struct, frozen=True, kw_only=True, tag=True):
-    """An engine step; `offset_s` moves the box's clock to the router's (add it)."""
-
-    event: StepEvent
-    offset_s: float = 0.0
-
-
-class TransferSeen(Struct, frozen=True, kw_only=True, tag=True):
-    """A hand-off ended; `offset_s` moves the box's clock to the router's (add it)."""
-
-    event: TransferEvent
-    offset_s: float = 0.0
-
-
-class RequestDone(Struct, frozen=True, kw_only=True, tag=True):
-    """A request has ended, one way or another."""
-
-    record: RequestRecord
-
-
-class StatusSeen(Struct, frozen=True, kw_only=True, tag=True):
-    """A worker's status."""
-
-    status: WorkerStatus
-
-
-class WorkerLost(Struct, frozen=True, kw_only=True, tag=True):
-    """A worker no longer answers the router."""
-
-    box: str
-    at_s: float
-
-
-class WorkerBack(Struct, frozen=True, kw_only=True, tag=True):
-    """A worker answers the router (again)."""
-
-    box: str
-    at_s: float
-
-
-class ModeSwitched(Struct, frozen=True, kw_only=True, tag=True):
-    """The routing policy was changed."""
-
-    switch: ModeSwitch
-
-
-class FaultSeen(Struct, frozen=True, kw_only=True, tag=True):
-    """The engine tells of a fault that it met."""
-
-    fault: Fault
-
-
 class LoadStarted(Struct, frozen=True, kw_only=True, tag=True):
     """A load generator began."""
 
@@ -206,18 +157,6 @@ class ChoiceMade(Struct, frozen=True, kw_only=True, tag=True):
     choices: Choices
 
 
-EngineEvent = (
-    StepSeen
-    | TransferSeen
-    | RequestDone
-    | StatusSeen
-    | WorkerLost
-    | WorkerBack
-    | ModeSwitched
-    | FaultSeen
-)
-"""What the router's `/homesplit/events` stream tells, one JSON object a line."""
-
 Event = (
     StageStarted
     | Progress
@@ -230,14 +169,7 @@ Event = (
     | PlanMade
     | DeployPlanned
     | DeploymentSeen
-    | StepSeen
-    | TransferSeen
-    | RequestDone
-    | StatusSeen
-    | WorkerLost
-    | WorkerBack
-    | ModeSwitched
-    | FaultSeen
+    | EngineEvent
     | LoadStarted
     | LoadEnded
     | LoadStopped
@@ -246,6 +178,19 @@ Event = (
     | EntryWritten
     | ChoiceMade
 )
+
+__all__ = [
+    "EngineEvent",
+    "FaultSeen",
+    "ModeSwitched",
+    "RequestDone",
+    "StatusSeen",
+    "StepSeen",
+    "TransferSeen",
+    "WorkerBack",
+    "WorkerLost",
+]
+"""The engine's own, which readers of events find here as well; all others are declared above."""
 
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 

@@ -4,40 +4,11 @@ from __future__ import annotations
 
 import aiohttp
 import msgspec
-from homesplit_engine.records import ModeSetting
-from msgspec import Struct, field
+from homesplit_engine.status import RouterStatus
 
 from homesplit.io.endpoint import base_url, request_headers
 
 ASK_S = 10.0
-
-
-class _ReadyFields(Struct):
-    max_context: int | None = None
-
-
-class StatusWorker(Struct):
-    """One worker as the router lists it."""
-
-    box: str
-    alive: bool = True
-    ready: _ReadyFields | None = None
-
-
-class RouterStatus(Struct):
-    """What the load generator needs of `GET /homesplit/status`."""
-
-    model_name: str
-    fingerprint: str | None = None
-    setting: ModeSetting = field(default_factory=ModeSetting)
-    loopback: bool = False
-    workers: list[StatusWorker] = field(default_factory=list[StatusWorker])
-
-    @property
-    def max_context(self) -> int | None:
-        """The longest prompt with its answer that every worker takes; None when not told."""
-        told = [w.ready.max_context for w in self.workers if w.ready and w.ready.max_context]
-        return min(told, default=None)
 
 
 async def read_router_status(

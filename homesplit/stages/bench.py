@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 import aiohttp
+from homesplit_engine.status import RouterStatus
 from homesplit_engine.words import Figures
 from msgspec.structs import replace
 
@@ -23,7 +24,7 @@ from homesplit.errors import EngineError, UsageError
 from homesplit.io import probe_store
 from homesplit.io.endpoint import Api, Endpoint, base_url, connect
 from homesplit.io.load import LoadResult, new_session, run_load
-from homesplit.io.router_status import RouterStatus, read_router_status
+from homesplit.io.router_status import read_router_status
 from homesplit.stages.context import Context
 from homesplit.stages.load_watch import EventBox, LoadCounter, watching
 from homesplit.stages.notebook import record

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from homesplit_engine.records import ModeSetting
+from homesplit_engine.status import RouterStatus
 from msgspec.structs import replace
 
 from homesplit.core.candidates import Asked, build_scene
@@ -20,7 +21,6 @@ from homesplit.core.workload import Workload
 from homesplit.errors import HomesplitError
 from homesplit.io import calibration_store, probe_store, profiles
 from homesplit.io.deploy_store import DeployStore
-from homesplit.io.router_status import RouterStatus
 from homesplit.stages.context import Context
 from homesplit.stages.plan import read_calibrations
 

@@ -1,8 +1,4 @@
-"""Everything the router tells its watchers: one JSON object a line, slow readers lose the oldest.
-
-The structs carry the same tags and fields as the desk's events, which this package may not
-import; a contract test decodes one as the other.
-"""
+"""The stream of events to watchers: one JSON object a line, slow readers lose the oldest."""
 
 from __future__ import annotations
 
@@ -11,84 +7,13 @@ import time
 from collections import deque
 
 import msgspec
-from msgspec import Struct
 
-from homesplit_engine.records import (
-    Fault,
-    ModeSwitch,
-    RequestRecord,
-    StepEvent,
-    TransferEvent,
-    WorkerStatus,
-)
+from homesplit_engine.events import EngineEvent, FaultSeen
+from homesplit_engine.records import Fault
 
 QUEUED_LINES = 2_000
 """Per watcher; a reader further behind than this loses the oldest and is told so."""
 MAX_WATCHERS = 64
-
-
-class StepSeen(Struct, frozen=True, kw_only=True, tag=True):
-    """An engine step; `offset_s` moves the box's clock to the router's (add it)."""
-
-    event: StepEvent
-    offset_s: float
-
-
-class TransferSeen(Struct, frozen=True, kw_only=True, tag=True):
-    """A hand-off ended; `offset_s` moves the box's clock to the router's (add it)."""
-
-    event: TransferEvent
-    offset_s: float
-
-
-class RequestDone(Struct, frozen=True, kw_only=True, tag=True):
-    """A request has ended, one way or another."""
-
-    record: RequestRecord
-
-
-class StatusSeen(Struct, frozen=True, kw_only=True, tag=True):
-    """A worker's status."""
-
-    status: WorkerStatus
-
-
-class WorkerLost(Struct, frozen=True, kw_only=True, tag=True):
-    """A worker no longer answers."""
-
-    box: str
-    at_s: float
-
-
-class WorkerBack(Struct, frozen=True, kw_only=True, tag=True):
-    """A worker answers (again)."""
-
-    box: str
-    at_s: float
-
-
-class ModeSwitched(Struct, frozen=True, kw_only=True, tag=True):
-    """The routing policy was changed."""
-
-    switch: ModeSwitch
-
-
-class FaultSeen(Struct, frozen=True, kw_only=True, tag=True):
-    """A fault that was met."""
-
-    fault: Fault
-
-
-FeedEvent = (
-    StepSeen
-    | TransferSeen
-    | RequestDone
-    | StatusSeen
-    | WorkerLost
-    | WorkerBack
-    | ModeSwitched
-    | FaultSeen
-)
 
 
 class Watcher:
@@ -134,7 +59,7 @@ class Feed:
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
 
-    def tell(self, event: FeedEvent) -> None:
+    def tell(self, event: EngineEvent) -> None:
         """Queue one event for everyone who watches."""
         if not self._watchers:
             return
@@ -142,7 +67,7 @@ class Feed:
         for watcher in self._watchers:
             watcher.put(line)
 
-    def watch(self, first: list[FeedEvent]) -> Watcher | None:
+    def watch(self, first: list[EngineEvent]) -> Watcher | None:
         """A new watcher that starts with the events `first`; None when there are too many."""
         if len(self._watchers) >= MAX_WATCHERS:
             return None

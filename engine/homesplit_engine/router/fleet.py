@@ -13,6 +13,17 @@ import msgspec
 import zmq.asyncio
 
 from homesplit_engine.config import Keys, RouterConfig
+from homesplit_engine.events import (
+    EngineEvent,
+    FaultSeen,
+    ModeSwitched,
+    RequestDone,
+    StatusSeen,
+    StepSeen,
+    TransferSeen,
+    WorkerBack,
+    WorkerLost,
+)
 from homesplit_engine.policy import BoxView, Decision, Question, decide, resume
 from homesplit_engine.records import (
     Fault,
@@ -24,18 +35,7 @@ from homesplit_engine.records import (
     TransferEvent,
 )
 from homesplit_engine.router.errors import ApiError, bad_request, busy
-from homesplit_engine.router.feed import (
-    FaultSeen,
-    Feed,
-    FeedEvent,
-    ModeSwitched,
-    RequestDone,
-    StatusSeen,
-    StepSeen,
-    TransferSeen,
-    WorkerBack,
-    WorkerLost,
-)
+from homesplit_engine.router.feed import Feed
 from homesplit_engine.router.flight import (
     BoxLost,
     Cancelled,
@@ -492,10 +492,10 @@ class Fleet:
         self.feed.tell(ModeSwitched(switch=switch))
         return switch
 
-    def snapshot(self) -> list[FeedEvent]:
+    def snapshot(self) -> list[EngineEvent]:
         """What a new watcher has to know first."""
         now_s = time.monotonic()
-        events: list[FeedEvent] = []
+        events: list[EngineEvent] = []
         for link in self.links.values():
             if link.alive:
                 events.append(WorkerBack(box=link.box, at_s=now_s))
