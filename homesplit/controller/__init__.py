@@ -1,0 +1,42 @@
+"""The only mutable object of the app: every action of a screen is a method of `Controller`.
+
+Screens read `state` and call these; they hold no logic of their own. Stage modules are
+imported when they are first used, so that the first picture comes at once.
+"""
+
+from __future__ import annotations
+
+from homesplit.controller.base import Served
+from homesplit.controller.chatting import Chatting, Said
+from homesplit.controller.comparing import Comparing
+from homesplit.controller.demonstrating import Demonstrating
+from homesplit.controller.deploying import Deploying
+from homesplit.controller.machines import Machines
+from homesplit.controller.planning import Planning
+from homesplit.view import road
+
+__all__ = ["Controller", "Said", "Served"]
+
+
+class Controller(Machines, Planning, Deploying, Chatting, Comparing, Demonstrating):
+    """The commands of the app, a class for each stop of the road."""
+
+    def begin(self) -> None:
+        """What the app does by itself once it is shown."""
+        self.show_known()
+        self.look_about()
+        self.find_deployment()
+        self.read_notebook()
+
+    def would_be_lost(self) -> str:
+        """What quitting now would cut short, in words; empty when nothing would be lost."""
+        lost: list[str] = []
+        if self.running("deploy"):
+            lost.append("A deployment is under way; what is copied stays and is used next time.")
+        if self.running("compare"):
+            lost.append("A comparison is running; it would end without a verdict.")
+        if self.running("probe"):
+            lost.append("A probe is measuring; its figures would be lost.")
+        if lost and not self.demo and road.is_serving(self.state):
+            lost.append("The engine on the boxes goes on running.")
+        return "\n".join(lost)

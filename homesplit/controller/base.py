@@ -1,0 +1,56 @@
+"""What every part of the controller stands on: the chosen things, and where the engine is."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from homesplit.controller.runner import StageRunner
+from homesplit.core import events
+from homesplit.core.choices import Choices, toggled
+from homesplit.errors import HomesplitError
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where the engine is reached from here."""
+
+    url: str
+    api_key: str | None
+
+
+def stage_module(name: str) -> Any:
+    """A stage's module, imported when it is first used; raises HomesplitError without it."""
+    try:
+        return importlib.import_module(f"homesplit.stages.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"homesplit.stages.{name}":
+            raise
+        raise HomesplitError(f"this build has no stage {name}") from error
+
+
+def io_module(name: str) -> Any:
+    """A module of the outside, imported when it is first used."""
+    return importlib.import_module(f"homesplit.io.{name}")
+
+
+class Base(StageRunner):
+    """The state, the choices, the engine in use."""
+
+    served: Served | None = None
+    demo: bool = False
+
+    def choose(self, choices: Choices) -> None:
+        """Take these choices."""
+        if choices != self.state.choices:
+            self.emit(events.ChoiceMade(choices=choices))
+
+    def toggle_box(self, name: str) -> None:
+        """Choose a box or let it go."""
+        self.choose(toggled(self.state.choices, name))
+
+    def deployed_boxes(self) -> tuple[str, ...]:
+        """The names of the boxes that the deployment runs on."""
+        deployment = self.state.deployment
+        return tuple(box.box for box in deployment.boxes) if deployment is not None else ()

@@ -1,0 +1,91 @@
+"""Commands of the Deploy screen: list the changes, make them, take up, stop, remove."""
+
+from __future__ import annotations
+
+from homesplit_engine.records import ModeSetting
+
+from homesplit.controller.base import stage_module
+from homesplit.controller.serving import Serving
+from homesplit.core import events
+from homesplit.stages.context import Context
+from homesplit.view import road
+
+
+class Deploying(Serving):
+    """What runs on the boxes."""
+
+    def _setting(self) -> ModeSetting:
+        """The mode to deploy with: the chosen one, else the plan's, else one box."""
+        choices, plan = self.state.choices, self.state.plan
+        if choices.setting is not None:
+            return choices.setting
+        if plan is None or plan.recommendation.mode is None:
+            return ModeSetting(decode_box=choices.boxes[0] if choices.boxes else None)
+        advice = plan.recommendation
+        boxes = choices.boxes
+        return ModeSetting(
+            mode=advice.mode,  # pyright: ignore[reportArgumentType]
+            prefill="whole" if advice.prefill == "whole" else "chunked",
+            chunk_tokens=advice.chunk_tokens or 256,
+            prefill_box=advice.prefill_box or (boxes[0] if boxes else None),
+            decode_box=advice.decode_box or (boxes[-1] if boxes else None),
+        )
+
+    def plan_deployment(self) -> None:
+        """List what would change on each box."""
+        boxes, model, setting = self.state.choices.boxes, self.state.choices.model, self._setting()
+
+        async def work(ctx: Context) -> None:
+            plan = await stage_module("deploy").plan_deployment(ctx, boxes, model, setting)
+            self.emit(events.DeployPlanned(plan=plan))
+
+        self.start("deploy", work)
+
+    def deploy(self) -> None:
+        """Make the changes, start the engine, follow it."""
+        boxes, model, setting = self.state.choices.boxes, self.state.choices.model, self._setting()
+
+        async def work(ctx: Context) -> None:
+            deployment = await stage_module("deploy").up(ctx, boxes, model, setting)
+            self.emit(events.DeploymentSeen(deployment=deployment))
+            self.connect()
+
+        self.start("deploy", work)
+
+    def find_deployment(self) -> None:
+        """Take up a deployment that was left running."""
+
+        async def work(ctx: Context) -> None:
+            deployment = await stage_module("deploy").status(ctx)
+            if deployment is not None:
+                self.emit(events.DeploymentSeen(deployment=deployment))
+                if road.is_serving(self.state):
+                    self.connect()
+
+        self.start("status", work)
+
+    def down(self) -> None:
+        """Stop the engine on the boxes."""
+
+        async def work(ctx: Context) -> None:
+            self.cancel("serve")
+            await stage_module("deploy").down(ctx)
+            self.emit(events.DeploymentSeen(deployment=None))
+
+        self.start("down", work)
+
+    def remove(self) -> None:
+        """Take everything off the chosen boxes, or off those that serve when none is chosen."""
+        boxes = self.removable_boxes()
+
+        async def work(ctx: Context) -> None:
+            self.cancel("serve")
+            for box in boxes:
+                await stage_module("deploy").remove(ctx, box)
+            self.emit(events.DeploymentSeen(deployment=None))
+
+        self.start("remove", work)
+
+    def removable_boxes(self) -> tuple[str, ...]:
+        """The chosen boxes; after a new start, those of the deployment that was found."""
+        return self.state.choices.boxes or self.deployed_boxes()
