@@ -1,4 +1,4 @@
-"""`python -m homesplit_engine worker|router --config FILE`."""
+"""`python -m homesplit_engine worker|router --config FILE [--supervised]`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="homesplit_engine", description=__doc__)
     parser.add_argument("process", choices=("worker", "router"))
     parser.add_argument("--config", required=True, metavar="FILE", help="its settings (JSON)")
+    parser.add_argument("--supervised", action="store_true", help="start it again whenever it dies")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process is gone")
     chosen = parser.parse_args(arguments)
     # Imported here: the router must not load torch, nor the worker an HTTP server.
+    if chosen.supervised:
+        from homesplit_engine.supervise import main as supervise
+
+        return supervise(chosen.process, chosen.config)
     if chosen.process == "worker":
         from homesplit_engine.worker import main as run_worker
 
-        return run_worker(chosen.config)
+        return run_worker(chosen.config, chosen.parent)
     from homesplit_engine.router.server import main as run_router
 
-    return run_router(chosen.config)
+    return run_router(chosen.config, chosen.parent)
 
 
 if __name__ == "__main__":

@@ -119,6 +119,14 @@ class RouterEndpoints(Struct, frozen=True, kw_only=True):
 _T = TypeVar("_T")
 
 
+_P = TypeVar("_P", WorkerConfig, RouterConfig)
+
+
+def living_with(config: _P, parent_pid: int | None) -> _P:
+    """The settings with the process named at the start to live with, where one was named."""
+    return config if parent_pid is None else msgspec.structs.replace(config, parent_pid=parent_pid)
+
+
 def load(path: Path, kind: type[_T]) -> _T:
     """Read a JSON settings file of type `kind`; raises ConfigError naming the file and field."""
     try:

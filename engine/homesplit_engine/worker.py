@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import psutil
 
-from homesplit_engine.config import ConfigError, Keys, WorkerConfig, WorkerEndpoints, load
+from homesplit_engine.config import (
+    ConfigError,
+    Keys,
+    WorkerConfig,
+    WorkerEndpoints,
+    living_with,
+    load,
+)
 from homesplit_engine.keys import ROUTER, read_keys
 from homesplit_engine.pages import BlockPool
 from homesplit_engine.power import PowerMeter
@@ -634,10 +641,10 @@ def _pin(config: WorkerConfig) -> None:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
 
 
-def main(config_path: str) -> int:
-    """Run one worker until it is told to stop; returns the exit code."""
+def main(config_path: str, parent_pid: int | None = None) -> int:
+    """Run one worker until it is told to stop, or `parent_pid` is gone; returns the exit code."""
     try:
-        config = load(Path(config_path), WorkerConfig)
+        config = living_with(load(Path(config_path), WorkerConfig), parent_pid)
         keys = read_keys(Path(config.keys_file))
         _pin(config)
         worker = _started(config, keys)

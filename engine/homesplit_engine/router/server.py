@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from homesplit_engine.config import ConfigError, RouterConfig, RouterEndpoints, load
+from homesplit_engine.config import ConfigError, RouterConfig, RouterEndpoints, living_with, load
 from homesplit_engine.keys import read_keys
 from homesplit_engine.router.answer import Reader
 from homesplit_engine.router.desk import Desk
@@ -141,11 +141,14 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def main(path: str | Path) -> int:
-    """Run the router of one settings file until it is told to stop; the exit code."""
+def main(path: str | Path, parent_pid: int | None = None) -> int:
+    """Run the router of one settings file until it is told to stop; the exit code.
+
+    It also ends once the process `parent_pid` is gone.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        config = load(Path(path), RouterConfig)
+        config = living_with(load(Path(path), RouterConfig), parent_pid)
         asyncio.run(_run(config))
     except ConfigError as error:
         log.error("%s", error)
