@@ -126,11 +126,16 @@ class BlockPool:
             self._hash_of[block] = value
             self._block_of[value] = block
 
+    def forget(self, blocks: Sequence[int]) -> None:
+        """No later prompt takes these blocks up: what they hold is spoiled."""
+        for block in blocks:
+            value = self._hash_of.pop(block, None)
+            if value is not None:
+                del self._block_of[value]
+
     def _seize(self, block: int) -> None:
-        value = self._hash_of.pop(block, None)
-        if value is not None:
-            del self._block_of[value]
-            self._cached.pop(block, None)
+        self._cached.pop(block, None)
+        self.forget([block])
         self._state[block] = _USED
         self._users[block] = 1
         self._used += 1

@@ -226,6 +226,13 @@ class Scheduler:
             self._free(request)
         return request
 
+    def spoil(self, request_id: str) -> Request | None:
+        """As `cancel`, for KV that is no numbers: it is not taken up as a prefix again either."""
+        request = self._requests.get(request_id)
+        if request is not None:
+            self.pool.forget(request.blocks)
+        return self.cancel(request_id)
+
     def handoff_ended(self, request_id: str) -> None:
         """The peer has committed, refused, or is given up: the blocks are free."""
         request = self._handing_over.pop(request_id, None)

@@ -350,7 +350,7 @@ class Worker:
             return
         with self._work:
             for request_id in result.not_finite:
-                self._after_cancel(self.scheduler.cancel(request_id), "its logits are no numbers")
+                self._after_cancel(self.scheduler.spoil(request_id), "its logits are no numbers")
             sampled = {name: choice.token_id for name, choice in result.choices.items()}
             end_s = time.monotonic()
             outcome = self.scheduler.finish_step(plan, sampled, now_s=end_s)
@@ -560,6 +560,8 @@ def _wrong_with(message: Submit | Reserve, vocab_size: int) -> str | None:
         return f"a token id outside the vocabulary of {vocab_size}"
     if len(tokens) - message.prompt_tokens >= message.sampling.max_tokens:
         return "no token is left to write"
+    if not 0 < message.deadline_s < math.inf:
+        return f"a deadline in {message.deadline_s} seconds"
     if (
         isinstance(message, Submit)
         and message.chunk_tokens is not None

@@ -119,3 +119,14 @@ def test_blocks_are_never_lost_or_given_twice(
     for chain in held:
         pool.release(chain)
     assert pool.blocks_available == total
+
+
+def test_a_spoiled_prefix_is_not_found_again() -> None:
+    pool = BlockPool(2, 4)
+    value = chain_hash(b"", [1, 2, 3, 4])
+    blocks = pool.allocate(1)
+    pool.remember(blocks[0], value)
+    pool.forget(blocks)
+    pool.release(blocks)
+    assert pool.match([value]) == []
+    assert (pool.blocks_available, pool.blocks_cached) == (2, 0)

@@ -1,0 +1,262 @@
+"""Whatever comes to a worker's doors, it lives, says nothing to strangers, and serves the next."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+from homesplit_engine.config import Keys
+from homesplit_engine.keys import make_keys
+from homesplit_engine.records import WorkerStatus
+from homesplit_engine.wire.messages import (
+    MAX_MESSAGE_BYTES,
+    Abort,
+    Cancel,
+    Chunk,
+    Failed,
+    Hello,
+    Ping,
+    Pong,
+    Stop,
+    encode,
+)
+from homesplit_engine.wire.sockets import connecting_socket
+
+from tests.engine.client import Pair, WorkerProcess, reserve, submit
+from tests.engine.tiny import VOCABULARY, make_model, prompt_of
+
+QUIET_MS = 300
+NAN_TOKEN = VOCABULARY - 1
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model for which one token of the vocabulary is no number."""
+    folder = make_model(tmp_path_factory.mktemp("model"))
+    _spoil_token(folder, NAN_TOKEN)
+    return folder
+
+
+def _spoil_token(folder: Path, token: int) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.embed_tokens.weight"][token] = float("nan")
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Pair]:
+    both = Pair(tmp_path_factory.mktemp("pair"), model)
+    yield both
+    both.stop()
+
+
+@pytest.fixture
+def serving(pair: Pair) -> Iterator[Pair]:
+    """Both workers must live, hold nothing and write the same text when the test is over."""
+    before = _answers(pair)
+    yield pair
+    for worker in (pair.a, pair.b):
+        assert worker.process.poll() is None
+        worker.drain()
+        worker.wait_until_free()
+    assert _answers(pair) == before
+
+
+_asked = iter(range(10**6))
+
+
+def _answers(pair: Pair) -> list[list[int]]:
+    found: list[list[int]] = []
+    for worker in (pair.a, pair.b):
+        name = f"known-{next(_asked)}"
+        worker.send(submit(name, prompt_of(20)))
+        found.append(worker.finish(name))
+    return found
+
+
+def doors(pair: Pair) -> list[tuple[str, str]]:
+    """Every listening socket of B, with its public key."""
+    ends = pair.b.endpoints
+    return [(ends.control_endpoint, ends.public_key), (ends.kv_endpoint, ends.public_key)]
+
+
+def _knock(endpoint: str, server_key: str, keys: Keys | None, messages: list[list[bytes]]) -> bytes:
+    """What comes back for these messages; nothing is b""."""
+    context = zmq.Context()
+    try:
+        if keys is None:
+            socket: Any = context.socket(zmq.DEALER)
+            socket.linger = 0
+        else:
+            socket = connecting_socket(
+                context, keys=keys, server_key=server_key, max_bytes=2**27, hwm=1000
+            )
+        socket.setsockopt(zmq.SNDTIMEO, QUIET_MS)
+        socket.connect(endpoint)
+        for message in messages:
+            try:
+                socket.send_multipart(message)
+            except zmq.Again:
+                break
+        return socket.recv() if socket.poll(QUIET_MS) else b""
+    finally:
+        context.destroy(linger=200)
+
+
+@pytest.mark.parametrize("who", ["no key", "an unknown key", "another deployment's router"])
+def test_without_a_key_of_this_deployment_no_door_says_a_byte(serving: Pair, who: str) -> None:
+    stranger = make_keys(["A", "B"])
+    keys = {"no key": None, "an unknown key": stranger["A"]}.get(who, stranger["router"])
+    for endpoint, public in doors(serving):
+        assert _knock(endpoint, public, keys, [[encode(Hello())], [encode(Stop())]]) == b""
+
+
+def test_a_peers_key_does_not_open_the_routers_door_nor_the_routers_a_peers(serving: Pair) -> None:
+    control, kv = doors(serving)
+    assert _knock(*control, serving.keys["A"], [[encode(Hello())], [encode(Stop())]]) == b""
+    assert _knock(*kv, serving.keys["router"], [[encode(Hello())], [encode(Stop())]]) == b""
+
+
+def test_bytes_that_are_no_zeromq_change_nothing(serving: Pair) -> None:
+    import socket
+
+    value = random.Random(8)
+    greeting = b"\xff" + b"\x00" * 8 + b"\x7f\x03\x00CURVE" + b"\x00" * 48
+    pieces = [os.urandom(64), greeting, greeting + value.randbytes(5000)]
+    pieces += [b"GET / HTTP/1.1\r\n\r\n", greeting + b"\x06" + struct.pack(">Q", 2**62)]
+    for endpoint, _ in doors(serving):
+        host, port = endpoint.removeprefix("tcp://").split(":")
+        for piece in pieces:
+            with socket.create_connection((host, int(port)), timeout=5) as raw:
+                raw.sendall(piece)
+
+
+def wild(value: random.Random, depth: int = 0) -> Any:
+    """Any value that a damaged or hostile peer may put into a field."""
+    match value.randrange(10 if depth < 3 else 8):
+        case 0:
+            return None
+        case 1:
+            return value.choice([True, False])
+        case 2:
+            return value.choice([0, -1, 1, 7, 2**31, 2**63 - 1, -(2**63), 2**64 - 1])
+        case 3:
+            return value.choice([0.0, -1.0, 0.5, 1e308, 1e-320, float("nan"), float("inf")])
+        case 4:
+            return value.choice(
+                ["", "A", "B", "same", "int8", "../../etc/passwd", "\x00", "x" * 999]
+            )
+        case 5:
+            return value.randbytes(20)
+        case 6:
+            return [value.choice([0, 5, -1, 10**6, 2**40]) for _ in range(value.randrange(6))]
+        case 7:
+            return {}
+        case 8:
+            return [wild(value, depth + 1) for _ in range(value.randrange(4))]
+        case _:
+            return {str(wild(value, 3)): wild(value, depth + 1) for _ in range(3)}
+
+
+def _bent(value: random.Random, message: msgspec.Struct) -> bytes:
+    """The message with one or two fields, maybe of its sampling, put to anything."""
+    plain: dict[str, Any] = msgspec.to_builtins(message)
+    for _ in range(value.randrange(1, 3)):
+        place = plain
+        nested = plain.get("sampling")
+        if isinstance(nested, dict) and value.random() < 0.6:
+            place = nested
+        place[value.choice(sorted(place))] = wild(value)
+    return msgspec.msgpack.encode(plain)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_routers_words_with_anything_in_any_field_cost_at_most_their_own_request(
+    serving: Pair, seed: int
+) -> None:
+    value = random.Random(seed)
+    worker = serving.b
+    for number in range(150):
+        prompt = prompt_of(value.randrange(1, 40))
+        sampled: dict[str, Any] = {"temperature": value.choice([0.0, 1.0]), "max_tokens": 3}
+        one = submit(f"bent-{seed}-{number}", prompt, deadline_s=5.0, **sampled)
+        other = reserve(f"kept-{seed}-{number}", prompt, deadline_s=5.0, **sampled)
+        raw = _bent(value, value.choice([one, other, Ping(ping_id=1), Cancel(request_id="x")]))
+        if b"stop" not in raw:
+            worker.socket.send(raw)
+    worker.send(Hello())  # forgets whatever was taken
+    worker.send(Ping(ping_id=4242))
+    worker.wait(Pong, lambda pong: pong.ping_id == 4242)
+
+
+def test_noise_and_odd_frames_from_the_router_are_dropped(serving: Pair) -> None:
+    value = random.Random(8)
+    socket = serving.b.socket
+    whole = encode(submit("cut", prompt_of(30)))
+    for _ in range(200):
+        socket.send(value.randbytes(value.randrange(200)))
+        socket.send(whole[: value.randrange(len(whole))])
+    socket.send_multipart([b""])
+    socket.send_multipart([b"", whole, b"more"])
+    socket.send(b"\x91" * 100_000)
+    socket.send(encode(Ping(ping_id=77)))
+    assert isinstance(serving.b.wait(Pong, lambda p: p.ping_id == 77).status, WorkerStatus)
+
+
+def test_a_message_over_the_limit_cuts_its_sender_off_and_nobody_else(serving: Pair) -> None:
+    _, kv = doors(serving)
+    peer = serving.keys["A"]
+    big = bytes(MAX_MESSAGE_BYTES + 1)
+    assert _knock(*kv, peer, [[bytes(80 * 2**20)]]) == b""
+    assert _knock(*kv, peer, [[encode(Abort(reservation_id="x", why="y" * 10**6)), big]]) == b""
+    serving.b.send(Ping(ping_id=78))
+    serving.b.wait(Pong, lambda pong: pong.ping_id == 78)
+
+
+def test_a_peers_words_with_anything_in_any_field_touch_no_reservation_of_others(
+    serving: Pair,
+) -> None:
+    value = random.Random(3)
+    _, kv = doors(serving)
+    reserved = serving.reserve("kept", prompt_of(20))
+    header = Chunk(
+        reservation_id=reserved.reservation_id,
+        sequence=0,
+        layer=0,
+        from_token=0,
+        tokens=4,
+        bytes=64,
+        checksum=0,
+    )
+    messages: list[list[bytes]] = []
+    for _ in range(150):
+        raw = _bent(value, value.choice([header, Abort(reservation_id="other", why="")]))
+        messages.append([raw, value.randbytes(64)] if value.random() < 0.5 else [raw])
+        messages.append([value.randbytes(30)])
+    messages += [[b""], [b"", b"", b"", b""]]
+    _knock(*kv, serving.keys["A"], messages)
+    serving.b.send(Cancel(request_id="kept"))
+
+
+def test_a_prompt_whose_kv_is_no_number_ends_in_a_named_error_and_its_neighbour_does_not(
+    serving: Pair,
+) -> None:
+    worker: WorkerProcess = serving.a
+    good = prompt_of(30)
+    worker.send(submit("alone", good, max_tokens=12))
+    alone = worker.finish("alone")
+    worker.send(submit("neighbour", good, max_tokens=12))
+    worker.send(submit("spoiled", [*prompt_of(20), NAN_TOKEN, 5, 6]))
+    failed = worker.wait(Failed, lambda message: message.request_id == "spoiled")
+    assert failed.kind == "numeric"
+    assert worker.finish("neighbour") == alone
