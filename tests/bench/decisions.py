@@ -1,6 +1,6 @@
 """Is the recommended mode the best measured one? A grid of cells on two boxes of the lab.
 
-    python -m tests.bench.decisions [--cells equal/20mbit/quiet,…] [--seconds 12] [--rounds 2]
+    python -m tests.bench.decisions [--cells equal/20mbit/quiet,…] [--rounds 1] [--weights int8]
     python -m tests.bench.decisions --report
 
 A cell is a pair of boxes, a link and a load. In each, the advice is asked (calibrated boxes, the
@@ -8,8 +8,12 @@ link's measured rate), then every mode gets the same requests, in alternating or
 is one line of `results/decisions.jsonl`, so that a run can be stopped and taken up again;
 `--report` makes `results/decisions.md` of them. Needs root, as every lab does.
 
-Targets follow the boxes: three times the mean prompt's reading alone for TTFT, two and a half
-times a decode step of four for TPOT, so that the grid means the same on any computer.
+A closed loop ends after a fixed number of requests, so that a mode's goodput is theirs over the
+time that they took; an open one offers the same requests at the same moments. Of each mode the
+arrangement is measured that the advice puts first within that mode.
+
+Targets follow the boxes: so many times the mean prompt's reading alone for TTFT, so many times a
+decode step of four for TPOT, so that the grid means the same on any computer.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,9 +38,9 @@ import msgspec
 from homesplit_engine.words import Figures
 from msgspec.structs import replace
 
-from homesplit.core.candidates import Asked, build_scene
+from homesplit.core.candidates import Asked, arrangements, build_scene
 from homesplit.core.decide import Thinking, decide
-from homesplit.core.load import with_load
+from homesplit.core.load import LoadPlan, OfferedRequest, with_load
 from homesplit.core.plan import ModePrediction, Plan
 from homesplit.core.predict import Effort
 from homesplit.core.prng import Prng
@@ -58,10 +64,24 @@ MODEL = "smollm2-135m"
 PAIRS = {"equal": ("atlas=1@0", "borea=1@1"), "unequal": ("atlas=1@0", "borea=0.5@1")}
 LINKS = ("20mbit", "100mbit", "1gbe", "2.5gbe", "10gbe")
 """The last is beyond what these processes fill: as good as unshaped."""
-LOOSE_TTFT, LOOSE_TPOT = 3.0, 2.5
 SEED = 11
 PAUSE_S = 2.0
+LONGEST_S = 240.0
+"""No run offers for longer; a closed loop ends before, by its number of requests."""
 ENOUGH, NEVER_BELOW = 0.95, 0.80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A load, its length, and its targets as multiples of what the boxes need alone."""
+
+    workload: Workload
+    each: int = 0
+    """Requests of each user of a closed loop."""
+    seconds: float = 0.0
+    """How long an open one offers."""
+    ttft_times: float
+    tpot_times: float
 
 
 def _kind(name: str, share: float, prompt: tuple[int, int], output: tuple[int, int]) -> LengthClass:
@@ -75,33 +95,48 @@ def _kind(name: str, share: float, prompt: tuple[int, int], output: tuple[int, i
     )
 
 
-WORKLOADS = {
-    "quiet": Workload(
-        name="quiet",
-        classes=(_kind("one", 1, (150, 300), (12, 24)),),
-        arrivals=Arrivals(kind="closed", users=1),
+def _closed(name: str, users: int, *kinds: LengthClass) -> Workload:
+    return Workload(name=name, classes=kinds, arrivals=Arrivals(kind="closed", users=users))
+
+
+OFFERS = {
+    "quiet": Offer(
+        workload=_closed("quiet", 1, _kind("one", 1, (150, 300), (12, 24))),
+        each=6,
+        ttft_times=3.0,
+        tpot_times=2.5,
     ),
-    "chat": Workload(
-        name="chat",
-        classes=(_kind("short", 1, (40, 90), (24, 40)),),
-        arrivals=Arrivals(kind="closed", users=4),
+    "chat": Offer(
+        workload=_closed("chat", 4, _kind("short", 1, (40, 90), (24, 40))),
+        each=5,
+        ttft_times=3.0,
+        tpot_times=2.5,
     ),
-    "docs": Workload(
-        name="docs",
-        classes=(_kind("long", 1, (350, 600), (6, 12)),),
-        arrivals=Arrivals(kind="closed", users=3),
+    "docs": Offer(
+        workload=_closed("docs", 3, _kind("long", 1, (350, 600), (6, 12))),
+        each=6,
+        ttft_times=3.0,
+        tpot_times=2.5,
     ),
-    "bursts": Workload(
-        name="bursts",
-        classes=(_kind("short", 0.6, (24, 60), (24, 40)), _kind("long", 0.4, (300, 600), (6, 12))),
-        arrivals=Arrivals(rate_requests_per_s=1.0, pattern="on_off", on_s=4.0, off_s=4.0),
+    "bursts": Offer(
+        workload=Workload(
+            name="bursts",
+            classes=(
+                _kind("short", 0.5, (24, 60), (24, 40)),
+                _kind("long", 0.5, (300, 500), (6, 12)),
+            ),
+            arrivals=Arrivals(rate_requests_per_s=1.2, pattern="on_off", on_s=6.0, off_s=6.0),
+        ),
+        seconds=30.0,
+        ttft_times=6.0,
+        tpot_times=1.5,
     ),
 }
 
 
 def all_cells() -> list[str]:
     """Every cell's name, pairs outermost, so that one deployment serves many."""
-    return [f"{pair}/{link}/{load}" for pair in PAIRS for link in LINKS for load in WORKLOADS]
+    return [f"{pair}/{link}/{load}" for pair in PAIRS for link in LINKS for load in OFFERS]
 
 
 # ---------------------------------------------------------------------- inside: on the desk
@@ -115,13 +150,13 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
     # No mode is asked for by name: the grid measures what the advice can choose from.
     plan = decide(asked, Thinking(effort=Effort(capacity_requests=40), flips=False))
     runs = _modes(plan, asked, scene)
-    load = make_load(asked.workload, seconds=spec["seconds"], seed=SEED)
+    load = _load(asked.workload, OFFERS[spec["load"]])
     async with deployed(ctx) as target, prepared(target) as server:
         before = server.status
         measured: dict[str, list[Figures]] = {name: [] for name in runs}
         salts = Prng(SEED)
         for turn in range(spec["rounds"]):
-            names = list(runs) if turn % 2 == 0 else list(reversed(runs))
+            names = list(runs) if (turn + spec["number"]) % 2 == 0 else list(reversed(runs))
             for place, name in enumerate(names):
                 await set_mode(ctx, target.url, target.api_key, runs[name].setting)
                 salt = salts.fork(turn, place).bits()
@@ -134,9 +169,9 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
         "loadavg": os.getloadavg()[0],
         "link_bytes_per_s": spec["link_bytes_per_s"],
         "targets": msgspec.to_builtins(asked.targets),
-        "seconds": spec["seconds"],
         "rounds": spec["rounds"],
-        "requests": len(load.requests) if not load.closed else None,
+        "weights": spec["weights"],
+        "requests": len(load.requests),
         "workers": _workers(server, before is not None),
         "recommended": recommended,
         "tie": plan.tie,
@@ -149,6 +184,20 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
             for name, found in measured.items()
         },
     }
+
+
+def _load(workload: Workload, offer: Offer) -> LoadPlan:
+    """The offered requests; of a closed loop the first `each` of every user."""
+    load = make_load(workload, seconds=offer.seconds or LONGEST_S, seed=SEED)
+    if not load.closed:
+        return load
+    given: Counter[int | None] = Counter()
+    kept: list[OfferedRequest] = []
+    for request in load.requests:
+        if given[request.user] < offer.each:
+            given[request.user] += 1
+            kept.append(request)
+    return replace(load, requests=tuple(kept))
 
 
 def _workers(server: Prepared, known: bool) -> int | None:
@@ -164,14 +213,17 @@ def _asked(ctx: Context, spec: dict[str, Any]) -> Asked:
         boxes=boxes,
         link=link,
         shape=shape,
-        workload=WORKLOADS[spec["load"]],
+        workload=OFFERS[spec["load"]].workload,
         targets=Targets(ttft_s=None, tpot_s=None),
         calibrations=read_calibrations(ctx, boxes, shape),
     )
     scene, kind = build_scene(asked), mean_kind(asked)
     quickest = min(box.cost.prefill_s(kind.prompt_tokens).mid for box in scene.boxes)
     step_s = min(box.cost.decode_step_s(4, 4 * kind.prompt_tokens).mid for box in scene.boxes)
-    targets = Targets(ttft_s=round(LOOSE_TTFT * quickest, 3), tpot_s=round(LOOSE_TPOT * step_s, 3))
+    offer = OFFERS[spec["load"]]
+    targets = Targets(
+        ttft_s=round(offer.ttft_times * quickest, 3), tpot_s=round(offer.tpot_times * step_s, 3)
+    )
     workload = with_load(asked.workload, ttft_s=targets.ttft_s, tpot_s=targets.tpot_s)
     return replace(asked, workload=workload, targets=targets)
 
@@ -182,15 +234,13 @@ def _name_of(mode: ModePrediction) -> str:
 
 
 def _modes(plan: Plan, asked: Asked, scene: Scene) -> dict[str, Arrangement]:
-    """The recommended arrangement, and of each mode and prefill style the one predicted best."""
-    from homesplit.core.candidates import arrangements
-
+    """Of each mode the arrangement that the plan puts first, the recommended one first of all."""
     able = {_arrangement_name(each): each for each in arrangements(asked, scene)}
     chosen: dict[str, Arrangement] = {}
-    styles: set[tuple[str, str | None]] = set()
+    seen: set[str] = set()
     for mode in plan.modes:
-        if mode.mode != "auto" and (mode.mode, mode.prefill) not in styles:
-            styles.add((mode.mode, mode.prefill))
+        if mode.mode != "auto" and mode.mode not in seen:
+            seen.add(mode.mode)
             chosen[_name_of(mode)] = able[_name_of(mode)]
     return chosen
 
@@ -246,7 +296,7 @@ def run_pair(pair: str, cells: Sequence[str], args: argparse.Namespace) -> None:
             road.json("probe", *BOXES, timeout_s=400)
             say("probed")
             words = ("up", "--boxes", PAIR, "--model", MODEL, "--mode", "colocated", "--yes")
-            road.json(*words, timeout_s=900)
+            road.json(*words, "--weights", args.weights, timeout_s=900)
             say("deployed")
             with alone(args.lock):
                 for fit in road.json("calibrate", timeout_s=600)["boxes"]:
@@ -272,8 +322,9 @@ def one_cell(
         "cell": cell,
         "load": load,
         "link_bytes_per_s": rate,
-        "seconds": args.seconds,
         "rounds": args.rounds,
+        "weights": args.weights,
+        "number": all_cells().index(cell),
     }
     environment = {
         "HOMESPLIT_HOME": str(road.home),
@@ -355,8 +406,8 @@ def main() -> None:
     """Measure what is not yet measured, or make the report."""
     parser = argparse.ArgumentParser(description="Recommended against best measured mode.")
     parser.add_argument("--cells", help="comma-separated names; else all that lack a result")
-    parser.add_argument("--seconds", type=float, default=12.0, help="of each run")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--weights", choices=("same", "int8"), default="same")
     parser.add_argument("--lock", type=Path, help="a file that is locked while measuring")
     parser.add_argument("--subnet", default="10.96.0.0/24")
     parser.add_argument("--report", action="store_true")
