@@ -29,6 +29,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--seconds", type=float, default=60.0, help="load over all modes together (default 60)"
     )
     parser.add_argument("--out", type=Path, help="folder for the notebook's exports")
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="write the app's events, for `app --replay`"
+    )
     parser.add_argument("--model", default=MODEL, help=f"model name or folder (default {MODEL})")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -41,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.headless:
         from homesplit.cli.app import run_app
 
-        return run_app(demo=True)
+        return run_app(demo=True, record=args.record)
     result = asyncio.run(
         run_demo(command_context(), seconds=args.seconds, out=args.out, model=args.model)
     )

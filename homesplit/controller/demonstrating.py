@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from homesplit_engine.records import ModeSetting
 from msgspec.structs import replace
 
-from homesplit.controller.base import stage_module
+from homesplit.controller.base import Served, stage_module
+from homesplit.controller.faulting import Faulting
 from homesplit.controller.loading import Loading
 from homesplit.controller.notes import Notes
 from homesplit.controller.serving import Serving
@@ -17,11 +17,11 @@ from homesplit.core.deployment import DeployedBox, Deployment
 from homesplit.core.machine import Address, FoundBox
 from homesplit.stages.context import Context
 
-DEMO_RATE_REQUESTS_PER_S = 0.6
-"""What two cores can still answer, so that the strips show single requests."""
+MOST_REQUESTS_PER_S = 2.0
+"""So that the strips show single requests, however quick the machine is."""
 
 
-class Demonstrating(Serving, Loading, Notes):
+class Demonstrating(Serving, Loading, Notes, Faulting):
     """Starts the pair and a small load."""
 
     def begin_demo(self) -> None:
@@ -31,31 +31,31 @@ class Demonstrating(Serving, Loading, Notes):
         async def work(ctx: Context) -> None:
             async with stage_module("demo").demo_engine(ctx) as engine:
                 await self._show_demo(engine)
-                self.start_load_once_served()
+                self.start_fitting_load(Served(engine.url, None))
                 await self.follow(ctx, engine.url, None)
 
         self.start("serve", work)
 
     async def _show_demo(self, engine: Any) -> None:
         """This machine twice, and the deployment over loopback."""
+        self.worker_pids = {name: engine.pids[name] for name in engine.boxes}
         for name in engine.boxes:
             self.emit(events.BoxFound(box=demo_box(name)))
         status = await stage_module("serve").read_status(engine.url, None)
-        targets = self.load_workload(self.state.choices, own_targets=True).targets
-        self.choose(
-            replace(
-                self.state.choices,
-                boxes=tuple(engine.boxes),
-                targets=targets,
-                load_rate_requests_per_s=DEMO_RATE_REQUESTS_PER_S,
-            )
-        )
+        self.choose(replace(self.state.choices, boxes=tuple(engine.boxes)))
         self.emit(events.DeploymentSeen(deployment=demo_deployment(engine, status.setting)))
         self.emit(events.StageEnded(stage="demo", sentence="Two workers serve on this machine."))
 
-    def start_load_once_served(self) -> None:
-        """Begin the load as soon as the engine's address is known."""
-        asyncio.get_running_loop().call_later(0.5, self.start_load)
+    def start_fitting_load(self, served: Served) -> None:
+        """Targets and rate from requests that are alone, then the load."""
+
+        async def work(ctx: Context) -> None:
+            found = await self.take_own_targets(ctx, served)
+            rate = min(found.rate_requests_per_s, MOST_REQUESTS_PER_S)
+            self.choose(replace(self.state.choices, load_rate_requests_per_s=rate))
+            self.start_load()
+
+        self.start("targets", work)
 
 
 def demo_box(name: str) -> FoundBox:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from typing import Any
 
 from msgspec.structs import replace
@@ -76,7 +77,29 @@ class Loading(Base):
             )
             seed += 1
 
-    def load_workload(self, choices: Choices, *, own_targets: bool = False) -> Any:
+    def measure_targets(self) -> None:
+        """Take targets that suit these boxes from a few requests served alone."""
+        served = self.served
+        if served is None:
+            self.fail("targets", EngineError("nothing is running", do_next="Deploy first (3)."))
+            return
+
+        async def work(ctx: Context) -> None:
+            await self.take_own_targets(ctx, served)
+
+        self.start("targets", work)
+
+    async def take_own_targets(self, ctx: Context, served: Served) -> Any:
+        """Measure and choose; returns what was measured."""
+        target = stage_module("bench").Target(url=served.url, api_key=served.api_key)
+        workload = self.load_workload(self.state.choices)
+        found = await stage_module("own_targets").measure_alone(ctx, target, workload)
+        core = importlib.import_module("homesplit.core.alone")
+        told = (f"{core.TTFT_TIMES:g}× alone", f"{core.TPOT_TIMES:g}× alone")
+        self.choose(replace(self.state.choices, targets=found.targets, targets_from=told))
+        return found
+
+    def load_workload(self, choices: Choices) -> Any:
         """The load generator's workload at the chosen rate, with the chosen targets."""
         profiles = io_module("profiles")
         name = choices.load_workload or choices.workload or "demo"
@@ -84,5 +107,4 @@ class Loading(Base):
         arrivals = replace(
             workload.arrivals, kind="open", rate_requests_per_s=choices.load_rate_requests_per_s
         )
-        targets = workload.targets if own_targets else choices.targets
-        return replace(workload, arrivals=arrivals, targets=targets)
+        return replace(workload, arrivals=arrivals, targets=choices.targets)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import contextlib
+import importlib
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,14 +17,27 @@ from homesplit.errors import UsageError
 from homesplit.stages.context import Context
 from homesplit.view import plan as plan_view
 
+_T = TypeVar("_T")
 TURN_REST_S = 0.35
 """The advice is worked out anew once the knobs have rested this long."""
+
+
+class _Turned(Exception):
+    """Another question was asked meanwhile."""
 
 
 class Planning(Base):
     """The question and its answer."""
 
     _turning: asyncio.TimerHandle | None = None
+    _adviser: Any = None
+    _other: str = "load"
+    _answered: Any = None
+    """The question whose advice and flips are shown already."""
+
+    def __init__(self, **known: Any) -> None:
+        super().__init__(**known)
+        self._turned = asyncio.Event()
 
     def turn(self, knob: str, step: int) -> None:
         """Turn one knob of the question; the advice follows once it rests."""
@@ -33,37 +49,86 @@ class Planning(Base):
         self._turning = asyncio.get_running_loop().call_later(TURN_REST_S, self.make_plan)
 
     def make_plan(self) -> None:
-        """Work out the advice in a thread: the simulator takes its time."""
-        choices = self.state.choices
-        if not choices.boxes:
+        """Work out the advice in a process of its own; a newer question takes its place."""
+        if not self.state.choices.boxes:
             self.fail("plan", UsageError("no boxes are chosen", do_next="Choose them on 1."))
             return
+        self._turned.set()
+        self._answered = None
 
         async def work(ctx: Context) -> None:
-            module = stage_module("plan")
             self.emit(events.StageStarted(stage="plan", sentence="working out the advice"))
-            await self._answer_newest(module)
+            await self.answer_newest()
             self.emit(events.StageEnded(stage="plan", sentence="The advice is worked out."))
 
         # What runs already takes up the newest question by itself.
         self.start("plan", work)
 
-    async def _answer_newest(self, module: Any) -> None:
-        """Answer what is asked until it is still being asked: first the advice, then its flips."""
-        quiet = Context(ask=self.ask, paths=self.paths)
-        answered: Any = None
-        while answered != (question := _question(module, self.state.choices)):
-            for flips in (False, True):
-                asked = replace(question, flips=flips)
-                plan = await asyncio.to_thread(module.make_plan, quiet, asked)
-                if question != _question(module, self.state.choices):
-                    break
-                self.emit(events.PlanMade(plan=plan))
-            answered = question
+    def turn_map(self) -> None:
+        """Show the map over the load, or over the link."""
+        self._other = "link" if self._other == "load" else "load"
+        answered = self._answered
+        self.make_plan()
+        self._answered = answered
+
+    @property
+    def adviser(self) -> Any:
+        """The process that works it out."""
+        if self._adviser is None:
+            self._adviser = stage_module("advice").Adviser(self.paths)
+        return self._adviser
+
+    async def answer_newest(self) -> None:
+        """Answer what is asked until it is still being asked: advice, map's axes, flips, map."""
+        asked: Any = None
+        while asked != (newest := (_question(self.state.choices), self._other)):
+            self._turned.clear()
+            with contextlib.suppress(_Turned):
+                await self._answer(*newest, again=self._answered == newest[0])
+                asked = newest
+
+    async def _answer(self, question: Any, other: str, *, again: bool) -> None:
+        adviser = self.adviser
+        if not again:
+            plan = await self._unless_turned(adviser.plan(replace(question, flips=False)))
+            self.emit(events.PlanMade(plan=plan))
+        shown = await self._unless_turned(adviser.map(question, other))
+        self.emit(events.PlanMapped(map=shown))
+        if not again:
+            self.emit(events.PlanMade(plan=await self._unless_turned(adviser.plan(question))))
+            self._answered = question
+        if shown is None:
+            return
+        elsewhere = importlib.import_module("homesplit.core.elsewhere")
+        for row, column in elsewhere.nearest_first(shown):
+            mode = await self._unless_turned(adviser.cell(question, other, (row, column)))
+            shown = elsewhere.filled(shown, row, column, mode)
+            self.emit(events.PlanMapped(map=shown))
+
+    async def _unless_turned(self, answer: Coroutine[Any, Any, _T]) -> _T:
+        """The answer, given up as soon as another question is asked."""
+        asked = asyncio.create_task(answer, name="advice")
+        turned = asyncio.create_task(self._turned.wait(), name="turned")
+        try:
+            await asyncio.wait({asked, turned}, return_when=asyncio.FIRST_COMPLETED)
+            if self._turned.is_set():
+                raise _Turned
+            return asked.result()
+        finally:
+            for task in (asked, turned):
+                task.cancel()
+            await asyncio.gather(asked, turned, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Also end the process that works out the advice."""
+        await super().close()
+        if self._adviser is not None:
+            await self._adviser.close()
 
 
-def _question(module: Any, choices: Choices) -> Any:
+def _question(choices: Choices) -> Any:
     """The plan stage's question from what is chosen."""
+    module = stage_module("plan")
     own = choices.workload is None
     return module.PlanQuestion(
         boxes=choices.boxes,

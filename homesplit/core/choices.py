@@ -23,6 +23,8 @@ class Choices(Struct, frozen=True, kw_only=True):
     rate_requests_per_s: float | None = None
     """Offered load in place of `users`, None when users are meant."""
     targets: Targets = field(default_factory=Targets)
+    targets_from: tuple[str, str] = ("", "")
+    """Where the TTFT and the TPOT target come from when they were measured, in two words each."""
     setting: ModeSetting | None = None
     """The mode to deploy with; None takes the plan's recommendation."""
     load_workload: str | None = None

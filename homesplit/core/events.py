@@ -25,6 +25,8 @@ from homesplit.core.deployment import Deployment, DeployPlan
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile, FoundBox
 from homesplit.core.plan import Plan
+from homesplit.core.plan_map import PlanMap
+from homesplit.core.workload import LengthClass
 
 
 class StageStarted(Struct, frozen=True, kw_only=True, tag=True):
@@ -93,6 +95,12 @@ class PlanMade(Struct, frozen=True, kw_only=True, tag=True):
     plan: Plan
 
 
+class PlanMapped(Struct, frozen=True, kw_only=True, tag=True):
+    """The advice elsewhere, as far as it is worked out; None when it begins anew."""
+
+    map: PlanMap | None
+
+
 class DeployPlanned(Struct, frozen=True, kw_only=True, tag=True):
     """What a deployment would change."""
 
@@ -111,6 +119,8 @@ class LoadStarted(Struct, frozen=True, kw_only=True, tag=True):
     workload: str
     rate_requests_per_s: float | None
     seconds: float | None
+    classes: tuple[LengthClass, ...] = ()
+    """The workload's prompt classes."""
 
 
 class LoadEnded(Struct, frozen=True, kw_only=True, tag=True):
@@ -167,6 +177,7 @@ Event = (
     | BoxProbed
     | LinkProbed
     | PlanMade
+    | PlanMapped
     | DeployPlanned
     | DeploymentSeen
     | EngineEvent

@@ -25,6 +25,8 @@ from homesplit.core.deployment import Deployment, DeployPlan
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile, FoundBox
 from homesplit.core.plan import Plan
+from homesplit.core.plan_map import PlanMap
+from homesplit.core.workload import LengthClass
 
 MAX_STEPS = 1500
 MAX_TRANSFERS = 200
@@ -85,6 +87,7 @@ class Load(Struct, frozen=True, kw_only=True):
     workload: str = ""
     rate_requests_per_s: float | None = None
     seconds: float | None = None
+    classes: tuple[LengthClass, ...] = ()
     last: Figures | None = None
 
 
@@ -118,6 +121,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     links: tuple[LinkProfile, ...] = ()
     choices: Choices = field(default_factory=Choices)
     plan: Plan | None = None
+    plan_map: PlanMap | None = None
     deploy_plan: DeployPlan | None = None
     deployment: Deployment | None = None
     engine: Engine = field(default_factory=Engine)
@@ -162,6 +166,8 @@ def apply(state: RunState, event: events.Event) -> RunState:
             return replace(state, choices=choices)
         case events.PlanMade(plan=plan):
             return replace(state, plan=plan)
+        case events.PlanMapped(map=plan_map):
+            return replace(state, plan_map=plan_map)
         case events.DeployPlanned(plan=plan):
             return replace(state, deploy_plan=plan)
         case events.DeploymentSeen(deployment=deployment):
@@ -280,6 +286,7 @@ def _load_started(state: RunState, event: events.LoadStarted) -> RunState:
         workload=event.workload,
         rate_requests_per_s=event.rate_requests_per_s,
         seconds=event.seconds,
+        classes=event.classes,
         last=state.load.last,
     )
     return replace(state, load=load)

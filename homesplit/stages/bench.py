@@ -102,7 +102,7 @@ async def bench(
     ctx.emit(StageStarted(stage=STAGE, sentence=f"Asking {base_url(target.url)} who it is."))
     async with prepared(target) as server:
         result = await run_once(
-            ctx, server, workload, planned, salt=salt, warm_up=warm_up, stop=stop
+            ctx, server, workload, planned, salt=salt, warm_up=warm_up, stop=stop, watch=keep
         )
     if plan is not None:
         result = replace(result, trace=plan.workload)
@@ -129,8 +129,12 @@ async def run_once(
     salt: int = 0,
     warm_up: float | None = None,
     stop: asyncio.Event | None = None,
+    watch: bool = True,
 ) -> BenchResult:
-    """One load against a prepared server; tells events, writes no entry."""
+    """One load against a prepared server; tells events, writes no entry.
+
+    Without `watch` the router's events are not followed, and the result has no server side.
+    """
     run_id = f"hs{secrets.token_hex(4)}"
     arrivals = workload.arrivals
     ctx.emit(
@@ -138,10 +142,11 @@ async def run_once(
             workload=workload.name,
             rate_requests_per_s=arrivals.rate_requests_per_s,
             seconds=plan.seconds,
+            classes=workload.classes,
         )
     )
     counter = LoadCounter(ctx, plan, STAGE)
-    async with _events(ctx, server) as box:
+    async with _events(ctx, server, watch) as box:
         async with counter.telling():
             load = await run_load(
                 server.session,
@@ -160,9 +165,11 @@ async def run_once(
 
 
 @contextlib.asynccontextmanager
-async def _events(ctx: Context, server: Prepared) -> AsyncGenerator[EventBox | None, None]:
-    """The router's events during the block; None from a server that isn't homesplit's."""
-    if server.status is None:
+async def _events(
+    ctx: Context, server: Prepared, watch: bool
+) -> AsyncGenerator[EventBox | None, None]:
+    """The router's events during the block; None unwatched or from a foreign server."""
+    if server.status is None or not watch:
         yield None
         return
     async with watching(ctx, base_url(server.target.url), server.target.api_key) as box:

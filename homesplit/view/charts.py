@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from homesplit_engine.records import ModeSwitch
 from msgspec import Struct
 
-from homesplit.core.plan import LedgerRow, Plan
+from homesplit.core.plan_map import PlanMap
 from homesplit.core.state import Done, Engine
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
-from homesplit.view.monitor import CLASSES
+from homesplit.view.prompt_classes import PromptClass
 
 
 class Points(Struct, frozen=True, kw_only=True):
@@ -30,6 +30,7 @@ class Mark(Struct, frozen=True, kw_only=True):
 
     x: float
     text: str
+    role: str = "key"
 
 
 class Chart(Struct, frozen=True, kw_only=True):
@@ -40,29 +41,30 @@ class Chart(Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()
     x_range: tuple[float, float] | None = None
     y_top: float | None = None
+    y_low: float = 0.0
     y_ticks: tuple[tuple[float, str], ...] = ()
     x_ticks: tuple[tuple[float, str], ...] = ()
     empty: str = "nothing to draw yet"
 
 
-_CLASS_LOOK = {"short": ("decode", "•"), "medium": ("handoff", "▴"), "long": ("prefill", "◆")}
-
-
 def requests_chart(
-    engine: Engine, which: str, targets: Targets, now_s: float, span_s: float = 180.0
+    engine: Engine,
+    which: str,
+    targets: Targets,
+    now_s: float,
+    classes: Sequence[PromptClass],
+    span_s: float = 180.0,
 ) -> Chart:
     """One point a request over the last `span_s` seconds: TTFT (`ttft`) or TPOT (`tpot`)."""
     seen = [done for done in engine.requests if done.at_s >= now_s - span_s]
-    series = tuple(
-        _class_points(seen, name, low, high, which, now_s) for name, low, high in CLASSES
-    )
+    series = tuple(_class_points(seen, one, which, now_s) for one in classes)
     target = targets.ttft_s if which == "ttft" else targets.tpot_s
     tops = [value for points in series for value in points.y]
     top = max([*tops, (target or 0.0) * 1.2], default=1.0) * 1.1 or 1.0
     return Chart(
         series=series,
         target=target,
-        marks=_switch_marks(engine.switches, now_s, span_s),
+        marks=_event_marks(engine, now_s, span_s),
         x_range=(-span_s, 0.0),
         y_top=top,
         y_ticks=time_ticks(top),
@@ -74,31 +76,27 @@ def requests_chart(
     )
 
 
-def _class_points(
-    seen: Sequence[Done], name: str, low: int, high: int, which: str, now_s: float
-) -> Points:
+def _class_points(seen: Sequence[Done], one: PromptClass, which: str, now_s: float) -> Points:
     pairs = [
         (done.at_s - now_s, done.ttft_s if which == "ttft" else done.tpot_s)
         for done in seen
-        if low <= done.prompt_tokens < high and done.outcome == "completed"
+        if one.holds(done.prompt_tokens) and done.outcome == "completed"
     ]
     known = [(x, y) for x, y in pairs if y is not None]
-    role, marker = _CLASS_LOOK[name]
     return Points(
-        label=name,
-        role=role,
-        marker=marker,
+        label=one.name,
+        role=one.role,
+        marker=one.marker,
         x=tuple(round(x, 1) for x, _ in known),
         y=tuple(y for _, y in known),
     )
 
 
-def _switch_marks(switches: Sequence[ModeSwitch], now_s: float, span_s: float) -> tuple[Mark, ...]:
-    return tuple(
-        Mark(x=switch.at_s - now_s, text=switch.setting.mode)
-        for switch in switches
-        if switch.at_s > now_s - span_s
-    )
+def _event_marks(engine: Engine, now_s: float, span_s: float) -> tuple[Mark, ...]:
+    """Mode switches and faults."""
+    switches = (Mark(x=one.at_s - now_s, text=one.setting.mode) for one in engine.switches)
+    faults = (Mark(x=one.at_s - now_s, text=one.kind, role="bad") for one in engine.faults)
+    return tuple(mark for mark in (*switches, *faults) if mark.x > -span_s)
 
 
 def time_ticks(top: float, parts: int = 2) -> tuple[tuple[float, str], ...]:
@@ -112,39 +110,43 @@ def time_ticks(top: float, parts: int = 2) -> tuple[tuple[float, str], ...]:
     return tuple((mark, numbers.seconds(mark)) for mark in marks[:6])
 
 
-def handoff_chart(plan: Plan) -> Chart:
-    """Hand-off against prefill over the prompt's length, from the plan's own ledger.
+def handoff_chart(shown: PlanMap | None) -> Chart:
+    """Prefill against the hand-off of its KV over the prompt's length, both axes logarithmic.
 
-    Where the hand-off's line is the lower one, a split's hand-off costs less than the
-    prefill that it moves away.
+    Left and right of the crossing, if there is one, the other of the two takes longer; marks
+    stand at the crossing and at the present question.
     """
-    rows = sorted(
-        (row for row in plan.ledger if row.mode == "split"), key=lambda row: row.prompt_tokens
-    )
-    if not rows:
+    if shown is None:
+        return Chart(empty="being worked out")
+    if not shown.curve:
         return Chart(empty="no split among the arrangements, so there is no hand-off to weigh")
-    prefill = _ledger_points(rows, "prefill", "prefill_s", "prefill")
-    handoff = _ledger_points(rows, "hand-off", "handoff_s", "handoff")
-    top = max(*prefill.y, *handoff.y) * 1.15 or 1.0
-    widest = float(rows[-1].prompt_tokens)
-    return Chart(
-        series=(prefill, handoff),
-        x_range=(0.0, widest * 1.05),
-        y_top=top,
-        y_ticks=time_ticks(top),
-        x_ticks=tuple(
-            (widest * part / 4, f"{widest * part / 4:.0f}" + (" tokens" if part == 4 else ""))
-            for part in range(5)
-        ),
+    series = tuple(
+        Points(
+            label=label,
+            role=role,
+            marker="braille",
+            line=True,
+            x=tuple(math.log2(point.prompt_tokens) for point in shown.curve),
+            y=tuple(math.log10(max(getattr(point, name), 1e-6)) for point in shown.curve),
+        )
+        for label, name, role in (
+            ("prefill", "prefill_s", "prefill"),
+            ("hand-off", "handoff_s", "handoff"),
+        )
     )
-
-
-def _ledger_points(rows: Sequence[LedgerRow], label: str, name: str, role: str) -> Points:
-    return Points(
-        label=label,
-        role=role,
-        marker="braille",
-        line=True,
-        x=(0.0, *(float(row.prompt_tokens) for row in rows)),
-        y=(0.0, *(float(getattr(row, name)) for row in rows)),
+    lows = [value for points in series for value in points.y]
+    low, high = math.floor(min(lows)), math.ceil(max(lows) + 1e-9)
+    marks = [Mark(x=math.log2(max(shown.here_prompt, 1.0)), text="here")]
+    crossing = shown.crossing_tokens
+    if crossing is not None:
+        marks.append(Mark(x=math.log2(crossing), text="equal"))
+    tokens = [point.prompt_tokens for point in shown.curve]
+    return Chart(
+        series=series,
+        marks=tuple(marks),
+        x_range=(math.log2(tokens[0]), math.log2(tokens[-1])),
+        y_low=float(low),
+        y_top=float(max(high, low + 1)),
+        y_ticks=tuple((float(n), numbers.seconds(10.0**n)) for n in range(low, high + 1)),
+        x_ticks=tuple((math.log2(count), f"{count}") for count in tokens[::2]),
     )

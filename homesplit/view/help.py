@@ -26,6 +26,7 @@ a      add a machine by address or ssh name""",
     "plan": """up, down      choose what to turn
 left, right   turn it; the advice follows
 a             work out the advice anew
+v             the map over the load, or over the link
 tab           move to the advice, to scroll it""",
     "deploy": """enter  list the changes, then make them
 o      show or hide the log
@@ -34,8 +35,10 @@ r      remove everything from the boxes""",
     "monitor": """m      switch the mode while it serves (marked on every chart)
 l      start or stop the load
 + -    more or fewer requests a second
+t      serve a few requests alone and take targets from them that suit the boxes
 c      chat with the model
-x      cancel the newest running request
+x      cancel a running request (the one under the cursor, else the newest)
+i      break something for ten seconds (demo and lab only)
 [ ]    a shorter or longer stretch of time in the strips
 f      hold the strips still
 enter  open the request under the cursor""",

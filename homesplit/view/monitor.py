@@ -11,13 +11,13 @@ from msgspec import Struct
 from homesplit.core.state import Done, Engine, RunState
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
+from homesplit.view.link_use import link_lines, link_use
 from homesplit.view.plan import LEDGER_PARTS, stacked
+from homesplit.view.prompt_classes import PromptClass
 from homesplit.view.spans import Line, Lines, Span, bar, clean, crop, fit, line, sparkline, wrap
 
 SPAN_S = 60.0
 """What `now` means on the panels: the requests that ended in the last minute."""
-CLASSES = (("short", 0, 128), ("medium", 128, 512), ("long", 512, 10**9))
-"""Prompt classes by tokens: from, up to but not including."""
 NOTHING_SERVED = (
     "No request has been served yet. l starts a small load of short and long prompts; "
     "c lets you chat with the model yourself."
@@ -36,14 +36,28 @@ class Panel(Struct, frozen=True, kw_only=True):
     """The p50 of each of the last 30 ten-second slots, newest last."""
 
 
-def class_of(prompt_tokens: int) -> str:
-    """`short`, `medium` or `long`."""
-    return next(name for name, low, high in CLASSES if low <= prompt_tokens < high)
+def switched_s(engine: Engine) -> float | None:
+    """When the present mode began, None when it was never switched."""
+    return engine.switches[-1].at_s if engine.switches else None
 
 
 def recent(engine: Engine, now_s: float, span_s: float = SPAN_S) -> tuple[Done, ...]:
-    """Requests that ended in the last `span_s` seconds."""
-    return tuple(done for done in engine.requests if done.at_s >= now_s - span_s)
+    """Requests that ended in the last `span_s` seconds, of the present mode alone."""
+    since = switched_s(engine)
+    return tuple(
+        done
+        for done in engine.requests
+        if done.at_s >= now_s - span_s and (since is None or done.received_s >= since)
+    )
+
+
+def span_words(engine: Engine, now_s: float) -> str:
+    """Which requests the figures are of."""
+    since = switched_s(engine)
+    if since is None or now_s - since >= SPAN_S:
+        return "last 60 s"
+    mode = engine.setting.mode if engine.setting else "the switch"
+    return f"{max(now_s - since, 0):.0f} s of {mode}"
 
 
 def inside(done: Done, targets: Targets) -> bool:
@@ -61,8 +75,14 @@ def _value(done: Done, which: str) -> float | None:
     return done.tpot_s if which == "tpot" else done.longest_gap_s
 
 
-def panel(engine: Engine, which: str, targets: Targets, now_s: float) -> Panel:
-    """TTFT (`ttft`), TPOT (`tpot`) or longest gap (`gap`) of the last minute."""
+def panel(
+    engine: Engine,
+    which: str,
+    targets: Targets,
+    now_s: float,
+    classes: Sequence[PromptClass],
+) -> Panel:
+    """TTFT (`ttft`), TPOT (`tpot`) or longest gap (`gap`): last minute, present mode."""
     title = {"ttft": "TTFT", "tpot": "TPOT", "gap": "longest wait"}[which]
     seen = [done for done in recent(engine, now_s) if done.outcome == "completed"]
     figures = percentiles(_value(done, which) for done in seen)
@@ -73,12 +93,12 @@ def panel(engine: Engine, which: str, targets: Targets, now_s: float) -> Panel:
         p90=figures.p90,
         by_class=tuple(
             (
-                name,
+                one.name,
                 percentiles(
-                    _value(done, which) for done in seen if low <= done.prompt_tokens < high
+                    _value(done, which) for done in seen if one.holds(done.prompt_tokens)
                 ).p50,
             )
-            for name, low, high in CLASSES
+            for one in classes
         ),
         history=_history(engine.requests, which, now_s),
     )
@@ -96,10 +116,10 @@ def _history(
     return tuple(percentiles(one).p50 for one in values)
 
 
-def panel_lines(found: Panel, width: int, height: int) -> Lines:
-    """A panel as lines: figure and tick, target, classes, history."""
+def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Lines:
+    """A panel as lines: figure and tick, target and its source, classes, history."""
     if found.p50 is None:
-        return wrap("no answers in the last minute", width, "dim")
+        return wrap("no answers yet in this mode", width, "dim")
     target = found.target_s
     ok = target is None or found.p50 <= target
     mark = Span("✓ ", "good") if ok else Span("✗ ", "bad")
@@ -110,7 +130,7 @@ def panel_lines(found: Panel, width: int, height: int) -> Lines:
     )
     rows: list[Line] = [head]
     goal = f"target {numbers.seconds(target)}" if target is not None else "no target"
-    rows.append(line(Span(goal, "dim")))
+    rows.append(line(Span(f"{goal} = {source}" if source else goal, "dim")))
     classes = [(name, value) for name, value in found.by_class if value is not None]
     if height >= 4:
         rows.append(
@@ -128,9 +148,10 @@ def goodput_lines(state: RunState, now_s: float, width: int, height: int) -> Lin
     engine = state.engine
     seen = recent(engine, now_s)
     if not seen:
-        return wrap("no answers in the last minute", width, "dim")
+        return wrap("no answers yet in this mode", width, "dim")
     good = [done for done in seen if inside(done, state.choices.targets)]
-    since = now_s - engine.first_s if engine.first_s is not None else SPAN_S
+    began = max((t for t in (switched_s(engine), engine.first_s) if t is not None), default=None)
+    since = now_s - began if began is not None else SPAN_S
     span = max(min(SPAN_S, since), 1.0)
     attained = len(good) / len(seen)
     mark = Span("✓ ", "good") if attained >= 0.9 else Span("✗ ", "bad")
@@ -147,6 +168,14 @@ def goodput_lines(state: RunState, now_s: float, width: int, height: int) -> Lin
     if height >= 4:
         rows.append((*bar(attained, min(width, 30), "good"),))
     return tuple(crop(row, width) for row in rows)
+
+
+def latest_fault(engine: Engine, now_s: float, window_s: float) -> Line | None:
+    """The newest fault that the window shows, in words."""
+    found = [fault for fault in engine.faults if fault.at_s > now_s - window_s]
+    if not found:
+        return None
+    return line(Span("✗ fault ", "bad"), clean(found[-1].sentence))
 
 
 # ----------------------------------------------------------------------------- status
@@ -210,12 +239,13 @@ def box_names(state: RunState) -> tuple[str, ...]:
     return names
 
 
-def box_lines(state: RunState, width: int) -> Lines:
-    """Each box's queue, KV in use and power, a line each."""
+def box_lines(state: RunState, width: int, now_s: float = 0.0) -> Lines:
+    """Each box's queue, KV in use and power, a line each; then the link's use."""
     names = box_names(state)
     if not names:
         return (line(Span("No worker has told its state yet.", "dim")),)
-    return tuple(_box_line(state, name, width) for name in names)
+    uses = link_use(state, names, now_s)
+    return (*(_box_line(state, name, width) for name in names), *link_lines(uses, width))
 
 
 def _box_line(state: RunState, name: str, width: int) -> Line:

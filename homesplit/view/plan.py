@@ -91,10 +91,12 @@ def turned(
             return replace(choices, users=_notch(_STEPS_USERS, choices.users, step))
         case "ttft":
             ttft = _around(_STEPS_TTFT, choices.targets.ttft_s, step)
-            return replace(choices, targets=replace(choices.targets, ttft_s=ttft))
+            own = ("", choices.targets_from[1])
+            return replace(choices, targets=replace(choices.targets, ttft_s=ttft), targets_from=own)
         case "tpot":
             tpot = _around(_STEPS_TPOT, choices.targets.tpot_s, step)
-            return replace(choices, targets=replace(choices.targets, tpot_s=tpot))
+            own = (choices.targets_from[0], "")
+            return replace(choices, targets=replace(choices.targets, tpot_s=tpot), targets_from=own)
         case _:
             return choices
 
@@ -108,8 +110,16 @@ _T = TypeVar("_T")
 
 
 def _around(items: tuple[_T, ...], value: _T, step: int) -> _T:
-    place = items.index(value) if value in items else 0
+    place = items.index(value) if value in items else _place(items, value)
     return items[(place + step) % len(items)]
+
+
+def _place(items: tuple[_T, ...], value: _T) -> int:
+    """The nearest figure's place for one that lies between the notches; else the first."""
+    if not isinstance(value, float):
+        return 0
+    near = [(abs(one - value), n) for n, one in enumerate(items) if isinstance(one, float)]
+    return min(near)[1] if near else 0
 
 
 # ---------------------------------------------------------------------------- verdict

@@ -15,7 +15,7 @@ _STAGES_OF = {
     "machines": ("probe", "discover"),
     "plan": ("plan", "model"),
     "deploy": ("deploy", "demo"),
-    "monitor": ("serve", "bench"),
+    "monitor": ("serve", "bench", "targets"),
     "compare": ("compare",),
     "notebook": ("notebook",),
 }
@@ -58,8 +58,9 @@ def is_serving(state: RunState) -> bool:
 
 
 def stops(state: RunState) -> tuple[Stop, ...]:
-    """Every stage with its status; the first one that is neither done nor running is next."""
+    """Every stage with its status; the first undone one after the last done one is next."""
     found: list[Stop] = []
+    reached = max((n for n, name in enumerate(SCREENS[:-1]) if _done(state, name)), default=-1)
     next_given = False
     for number, screen in enumerate(SCREENS, start=1):
         stages = [state.stage(name) for name in _STAGES_OF[screen] if name not in _ENDLESS]
@@ -69,7 +70,7 @@ def stops(state: RunState) -> tuple[Stop, ...]:
             status = "done"
         elif stages and stages[0].status == "failed":
             status = "failed"
-        elif not next_given:
+        elif not next_given and number > reached + 1:
             status, next_given = "next", True
         else:
             status = "idle"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from homesplit_engine.records import ModeSwitch, StepEvent, TransferEvent
+from homesplit_engine.records import StepEvent, TransferEvent
 from msgspec import Struct
 
 from homesplit.core.state import Engine
@@ -228,7 +228,7 @@ def timeline(
             rows.append(_labelled("", "waits", _waits(stalled, window), False))
         if number + 1 < len(known):
             rows.append(_between(engine, box, known[number + 1], window))
-    rows.append(_axis(window, window_s, engine.switches))
+    rows.append(_axis(window, window_s, engine))
     return tuple(crop(row, width) for row in rows)
 
 
@@ -317,7 +317,7 @@ def _inscribe(cells: list[Cell], start: int, stop: int, text: str, role: str) ->
         cells[first + place] = (char, role)
 
 
-def _axis(window: Window, window_s: float, switches: Sequence[ModeSwitch]) -> Line:
+def _axis(window: Window, window_s: float, engine: Engine) -> Line:
     cells: list[Cell] = [("─", "faint")] * window.columns
     marks = 5 if window.columns >= 60 else 2
     for number in range(marks):
@@ -328,18 +328,21 @@ def _axis(window: Window, window_s: float, switches: Sequence[ModeSwitch]) -> Li
                 cells[place + offset] = (char, "dim")
     for offset, char in enumerate("now"):
         cells[window.columns - 3 + offset] = (char, "dim")
-    for switch in switches:
-        _switch_mark(cells, window, switch)
+    for switch in engine.switches:
+        _mark(cells, window, switch.at_s, f"▲{switch.setting.mode}", "key")
+    for fault in engine.faults:
+        what = f"✗{fault.kind}" + (f" {fault.box}" if fault.box else "")
+        _mark(cells, window, fault.at_s, what, "bad")
     return (Span(" " * LABEL), *merge(cells))
 
 
-def _switch_mark(cells: list[Cell], window: Window, switch: ModeSwitch) -> None:
-    place = int(window.column(switch.at_s))
+def _mark(cells: list[Cell], window: Window, at_s: float, text: str, role: str) -> None:
+    place = int(window.column(at_s))
     if not 0 <= place < window.columns:
         return
-    for offset, char in enumerate(f"▲{switch.setting.mode}"):
+    for offset, char in enumerate(text):
         if place + offset < window.columns:
-            cells[place + offset] = (char, "key")
+            cells[place + offset] = (char, role)
 
 
 def legend(width: int) -> Line:

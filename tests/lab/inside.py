@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from tests.lab.kernel import (
 )
 from tests.lab.processes import netns_path
 from tests.lab.records import DESK, Node
-from tests.lab.store import ENTRY, Lab
+from tests.lab.store import CHECKOUT, ENTRY, Lab
 
 _SET = "HOMELAB_SET_"
 """Environment variables with this prefix reach a machine without it."""
@@ -78,9 +79,17 @@ def _enter_network(lab: Lab, node: Node) -> dict[str, str]:
     environment = {**os.environ, "HOMELAB_NODE": node.name}
     if node.kind == DESK:
         environment["HOME"] = node.home
+        environment["HOMESPLIT_FAULTS"] = _fault_command(lab)
         for key in _NOT_ON_THE_DESK:
             environment.pop(key, None)
     return environment
+
+
+def _fault_command(lab: Lab) -> str:
+    """How the desk breaks something of its lab: from outside of it, where the lab is made."""
+    outside = ["nsenter", "--target", "1", "--mount", "--net", "--uts", f"--wd={CHECKOUT}"]
+    words = [*outside, sys.executable, "-m", "tests.lab", "--lab", lab.name, "fault"]
+    return shlex.join(words)
 
 
 def _show_own_interfaces() -> None:

@@ -33,8 +33,9 @@ from homesplit.core.plan import (
     Spread,
     StallFigures,
 )
+from homesplit.core.plan_map import CurvePoint, PlanMap
 from homesplit.core.reading import measured, unknown
-from homesplit.core.workload import Targets
+from homesplit.core.workload import LengthClass, Targets
 
 SPLIT = ModeSetting(mode="split", prefill_box="atlas", decode_box="borea")
 COLOCATED = ModeSetting(mode="colocated", prefill="whole", prefill_box="atlas", decode_box="borea")
@@ -150,6 +151,34 @@ def plan() -> Plan:
     )
 
 
+def plan_map(*, cells: bool = True) -> PlanMap:
+    """The advice elsewhere: more users and longer prompts make the split win."""
+    prompts, users = (64, 256, 1024, 4096), (1.0, 4.0, 16.0)
+    modes = (
+        ("colocated", "colocated", "replica", None),
+        ("replica", "replica", "split", "split"),
+        ("replica", "split", "split", "split"),
+    )
+    return PlanMap(
+        other="users",
+        prompt_tokens=prompts,
+        others=users,
+        here_prompt=512.0,
+        here_other=4.0,
+        cells=modes if cells else ((None,) * 4,) * 3,
+        curve=tuple(
+            CurvePoint(
+                prompt_tokens=tokens,
+                prefill_s=0.0008 * tokens + 0.004,
+                handoff_s=0.0004 * tokens + 0.05,
+                exposed_s=0.03,
+            )
+            for tokens in prompts
+        ),
+        curve_boxes=("atlas", "borea"),
+    )
+
+
 def _predictions() -> Iterator[ModePrediction]:
     for mode, prefill, ttft, tpot, stall, share, good in (
         ("colocated", "whole", 1.4, 0.09, 0.9, 0.55, 1.1),
@@ -196,6 +225,7 @@ def _ledger() -> Iterator[LedgerRow]:
 def planned() -> Iterator[events.Event]:
     """The advice."""
     yield events.PlanMade(plan=plan())
+    yield events.PlanMapped(map=plan_map())
     yield events.StageEnded(stage="plan", sentence="Split is recommended.")
 
 
@@ -293,9 +323,24 @@ def _record(name: str, mode: str, at_s: float, prompt: int, gaps: list[float]) -
     )
 
 
+CLASSES = tuple(
+    LengthClass(
+        name=name,
+        share=0.5,
+        prompt_tokens_low=low,
+        prompt_tokens_high=high,
+        output_tokens_low=8,
+        output_tokens_high=16,
+    )
+    for name, low, high in (("chat", 16, 64), ("document", 400, 600))
+)
+
+
 def serving() -> Iterator[events.Event]:
     """Colocated with a stall of 0.9 s, then a switch to split without one; now is 112 s."""
-    yield events.LoadStarted(workload="mixed", rate_requests_per_s=1.0, seconds=None)
+    yield events.LoadStarted(
+        workload="mixed", rate_requests_per_s=1.0, seconds=None, classes=CLASSES
+    )
     trio = ("r1", "r2", "r3")
     for n in range(30):
         yield _step("borea", n, n * 0.05, n * 0.05 + 0.05, decode=trio, running=3)

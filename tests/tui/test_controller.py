@@ -2,31 +2,69 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
 
 from homesplit.controller import Controller
-from homesplit.stages.context import Context
+from homesplit.core.plan import Plan
+from homesplit.core.plan_map import PlanMap
 from homesplit.stages.plan import PlanQuestion
 from tests.tui import sample_run
 
 
-async def test_a_question_turned_while_it_is_answered_is_answered_anew() -> None:
-    controller = Controller()
-    for event in sample_run.machines():
-        controller.emit(event)
-    asked: list[tuple[int | None, bool]] = []
+class SlowAdviser:
+    """Stands in for the process; while the first question is open another one is asked."""
 
-    def slow_advice(ctx: Context, question: PlanQuestion) -> Any:
-        asked.append((question.prompt_tokens, question.flips))
-        if len(asked) == 1:
-            controller.choose(replace(controller.state.choices, prompt_tokens=1024))
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self.asked: list[tuple[str, int | None]] = []
+
+    async def plan(self, question: PlanQuestion) -> Plan:
+        self.asked.append(("flips" if question.flips else "plan", question.prompt_tokens))
+        if len(self.asked) == 1:
+            choices = self._controller.state.choices
+            self._controller.choose(replace(choices, prompt_tokens=1024))
+            self._controller.make_plan()
         return replace(sample_run.plan(), workload=f"{question.prompt_tokens} in")
 
-    module = SimpleNamespace(PlanQuestion=PlanQuestion, make_plan=slow_advice)
-    await controller._answer_newest(module)  # pyright: ignore[reportPrivateUsage]
-    assert asked == [(512, False), (1024, False), (1024, True)]
+    async def map(self, question: PlanQuestion, other: str) -> PlanMap | None:
+        self.asked.append((other, question.prompt_tokens))
+        return sample_run.plan_map(cells=False)
+
+    async def cell(self, question: PlanQuestion, other: str, cell: tuple[int, int]) -> str | None:
+        return "split" if cell[0] else "replica"
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+
+def advised() -> tuple[Controller, SlowAdviser]:
+    controller: Any = Controller()
+    for event in sample_run.machines():
+        controller.emit(event)
+    controller._adviser = SlowAdviser(controller)
+    return controller, controller._adviser
+
+
+async def test_a_question_turned_while_it_is_answered_is_answered_anew() -> None:
+    controller, adviser = advised()
+    controller.make_plan()
+    await controller.ended("plan")
+    assert adviser.asked[0] == ("plan", 512)
+    assert adviser.asked[1:] == [("plan", 1024), ("load", 1024), ("flips", 1024)]
     assert controller.state.plan is not None
     assert controller.state.plan.workload == "1024 in"
+
+
+async def test_the_map_fills_cell_by_cell_and_turning_it_asks_for_no_new_advice() -> None:
+    controller, adviser = advised()
+    controller.make_plan()
+    await controller.ended("plan")
+    shown = controller.state.plan_map
+    assert shown is not None
+    assert {mode for row in shown.cells for mode in row} == {"split", "replica"}
+    adviser.asked.clear()
+    controller.turn_map()
+    await controller.ended("plan")
+    assert adviser.asked == [("link", 1024)]

@@ -14,11 +14,14 @@ from homesplit.tui.ask import ask
 from homesplit.tui.screens.base import StageScreen
 from homesplit.tui.screens.chat import ChatScreen
 from homesplit.tui.screens.dialogs import Question, Reading
+from homesplit.tui.screens.pick import Pick
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.plot import Plot
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import charts, monitor, road, timeline
-from homesplit.view.spans import Lines, crop, wrap
+from homesplit.view.prompt_classes import legend, prompt_classes
+from homesplit.view.running import running, running_row
+from homesplit.view.spans import Lines, crop, line, wrap
 
 STRIP_S = 0.2
 """The strips move this often."""
@@ -36,8 +39,10 @@ class MonitorScreen(StageScreen):
         Binding("l", "load", "Load", id="load", tooltip="Start or stop the load"),
         Binding("plus,equals_sign", "rate(1.25)", "Rate", id="faster", key_display="+/-"),
         Binding("minus", "rate(0.8)", "Slower", id="slower", show=False),
-        Binding("x", "cancel", "Cancel", id="cancel", tooltip="Cancel the newest running request"),
+        Binding("t", "targets", "Targets", id="targets", tooltip="Targets that suit the boxes"),
+        Binding("x", "cancel", "Cancel", id="cancel", tooltip="Cancel a running request"),
         Binding("c", "chat", "Chat", id="chat", tooltip="Talk to the model, see your own TTFT"),
+        Binding("i", "fault", "Fault", id="fault", tooltip="Break something (demo and lab only)"),
         Binding("left_square_bracket", "zoom(-1)", "Zoom in", show=False),
         Binding("right_square_bracket", "zoom(1)", "Zoom", id="zoom", key_display="[ ]"),
         Binding("f", "freeze", "Freeze", id="freeze", tooltip="Hold the strips still"),
@@ -69,7 +74,9 @@ class MonitorScreen(StageScreen):
             yield Rows(id="request-rows")
         with Vertical(id="boxes-panel", classes="panel") as boxes:
             boxes.border_title = "Boxes"
-            yield LinesView(lambda w, h: monitor.box_lines(self.state, w), id="box-lines")
+            yield LinesView(
+                lambda w, h: monitor.box_lines(self.state, w, self.now_s), id="box-lines"
+            )
 
     def _tile(self, which: str) -> Vertical:
         titles = {"ttft": "TTFT", "tpot": "TPOT", "gap": "Longest wait", "goodput": "Goodput"}
@@ -98,8 +105,11 @@ class MonitorScreen(StageScreen):
         now_s = self.now_s
         if which == "goodput":
             return monitor.goodput_lines(self.state, now_s, width, height)
-        found = monitor.panel(self.state.engine, which, self.state.choices.targets, now_s)
-        return monitor.panel_lines(found, width, height)
+        classes = prompt_classes(self.state.load)
+        targets = self.state.choices.targets
+        found = monitor.panel(self.state.engine, which, targets, now_s, classes)
+        source = self.state.choices.targets_from[which != "ttft"]
+        return monitor.panel_lines(found, width, height, source)
 
     def _strips(self, width: int, height: int) -> Lines:
         names = monitor.box_names(self.state)
@@ -115,10 +125,16 @@ class MonitorScreen(StageScreen):
             target_s=target_s,
             boxes=names,
         )
+        fault = monitor.latest_fault(self.state.engine, now_s, window_s)
+        if fault is not None:
+            return (*strips, crop(fault, width))
         if target_s is None:
             return strips
         stall = timeline.latest_stall(self.state.engine, now_s, window_s, target_s)
         return (*strips, crop(timeline.stall_sentence(stall), width))
+
+    def _box_lines(self, width: int, height: int) -> Lines:
+        return monitor.box_lines(self.state, width, self.now_s)
 
     def _unserved(self, width: int, height: int) -> Lines:
         return wrap(monitor.NOTHING_SERVED, width, "dim")
@@ -139,8 +155,12 @@ class MonitorScreen(StageScreen):
     def _show_slow(self) -> None:
         if not self.is_current:
             return
+        span = monitor.span_words(self.state.engine, self.now_s)
         for which in (*TILES, "goodput"):
-            self.query_one(f"#tile-{which}", LinesView).redraw()
+            tile = self.query_one(f"#tile-{which}", LinesView)
+            tile.redraw()
+            if isinstance(tile.parent, Vertical):
+                tile.parent.border_subtitle = span
         self.query_one("#box-lines", LinesView).redraw()
         self._show_charts()
         self._show_requests()
@@ -149,23 +169,29 @@ class MonitorScreen(StageScreen):
         if not self.query_one("#charts").display:
             return
         targets = self.state.choices.targets
+        classes = prompt_classes(self.state.load)
         for which in ("ttft", "tpot"):
-            chart = charts.requests_chart(self.state.engine, which, targets, self.now_s)
+            chart = charts.requests_chart(self.state.engine, which, targets, self.now_s, classes)
             self.query_one(f"#plot-{which}", Plot).show(chart)
             panel = self.query_one(f"#chart-{which}", Vertical)
-            panel.border_subtitle = "• short  ▴ medium  ◆ long  ┈ target  ┊ mode"
+            panel.border_subtitle = f"{legend(classes)}  ┈ target  ┊ mode, fault"
 
     def _show_requests(self) -> None:
         rows = self.query_one("#request-rows", Rows)
         width = max(self.size.width - 4, 40)
         engine = self.state.engine
         dones = {done.request_id: done for done in engine.requests[-len(engine.records) :]}
+        now = running(engine, self.now_s)
         rows.set_rows(
-            monitor.ledger_rows(engine.records, dones, width), monitor.ledger_header(width)
+            (
+                *((one.request_id, running_row(one, self.now_s, width)) for one in now),
+                *monitor.ledger_rows(engine.records, dones, width),
+            ),
+            monitor.ledger_header(width),
         )
-        rows.display = bool(engine.records)
+        rows.display = bool(engine.records or now)
         unserved = self.query_one("#unserved")
-        unserved.display = not engine.records
+        unserved.display = not rows.display
         if rows.display and self.focused is None:
             rows.focus()
 
@@ -200,6 +226,13 @@ class MonitorScreen(StageScreen):
         """More or fewer requests a second."""
         self.controller.turn_load_rate(factor)
 
+    def action_targets(self) -> None:
+        """Serve a few requests alone and take the targets from them."""
+        if self.state.load.running:
+            self.tell("Stop the load first (l): targets come from requests that are alone.")
+            return
+        self.controller.measure_targets()
+
     def action_zoom(self, by: int) -> None:
         """A shorter or longer stretch of time."""
         self._zoom = max(0, min(len(WINDOWS_S) - 1, self._zoom + by))
@@ -213,8 +246,8 @@ class MonitorScreen(StageScreen):
 
     @work
     async def action_cancel(self) -> None:
-        """Ask, then cancel the newest request that still runs."""
-        request = self.controller.newest_running()
+        """Ask, then cancel the running request under the cursor, else the newest."""
+        request = self._running_one()
         if request is None:
             self.tell("No request is running.")
             return
@@ -226,6 +259,27 @@ class MonitorScreen(StageScreen):
         )
         if await ask(self.app, question):
             self.controller.cancel_request(request)
+
+    def _running_one(self) -> str | None:
+        found = [one.request_id for one in running(self.state.engine, self.now_s)]
+        current = self.query_one("#request-rows", Rows).current
+        return current if current in found else next(iter(found), None)
+
+    @work
+    async def action_fault(self) -> None:
+        """Pick something to break for some seconds."""
+        choices = self.controller.fault_choices()
+        if not choices:
+            self.tell("Faults are for the demo and the lab: your own boxes are left in peace.")
+            return
+        if self.controller.running("fault"):
+            self.tell("A fault is on already; it ends by itself.")
+            return
+        rows = tuple((str(n), line(choice.words)) for n, choice in enumerate(choices))
+        told = "It is undone by itself. Requests should pause and go on; none should be lost."
+        picked = await ask(self.app, Pick("Break something", told, rows, danger=True))
+        if picked is not None:
+            self.controller.inject(choices[int(picked)])
 
     def action_chat(self) -> None:
         """Talk to the model."""

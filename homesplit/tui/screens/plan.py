@@ -15,6 +15,7 @@ from homesplit.tui.widgets.plot import Plot
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import charts
 from homesplit.view import plan as view
+from homesplit.view import plan_map as map_view
 from homesplit.view.spans import Lines, wrap
 
 
@@ -26,6 +27,7 @@ class PlanScreen(StageScreen):
         Binding("left,h", "turn(-1)", "Less", id="less", key_display="←"),
         Binding("right,l", "turn(1)", "More", id="more", key_display="→"),
         Binding("a", "again", "Work out", id="work-out", tooltip="Work out the advice anew"),
+        Binding("v", "map", "Map", id="map", tooltip="The map over the load, or over the link"),
         Binding("tab", "app.focus_next", "Scroll", show=False),
     ]
 
@@ -42,8 +44,11 @@ class PlanScreen(StageScreen):
                 yield self._panel("predictions", "Every arrangement, predicted")
                 yield self._panel("ledger", "Where the time goes")
                 with Vertical(id="crossing", classes="panel") as crossing:
-                    crossing.border_title = "Hand-off against prefill, by prompt length"
+                    crossing.border_title = (
+                        "Prefill against the hand-off of its KV, by prompt length"
+                    )
                     yield Plot(id="crossing-plot")
+                yield self._panel("map", "Who wins")
                 yield self._panel("flips", "What would change the answer")
 
     def _panel(self, name: str, title: str) -> Vertical:
@@ -63,6 +68,8 @@ class PlanScreen(StageScreen):
             return ()
         if name == "flips" and not plan.flips and self.controller.running("plan"):
             return wrap("Still being worked out.", width, "dim")
+        if name == "map":
+            return map_view.plan_map(self.state.plan_map, width)
         if name == "ledger":
             return view.ledger(plan, width, self.state.choices.targets.ttft_s)
         makers = {
@@ -83,7 +90,7 @@ class PlanScreen(StageScreen):
         rows = self.query_one("#question-rows", Rows)
         rows.set_rows(view.question_rows(self.state.choices, 26 if self.size.width < 100 else 34))
         plan = self.state.plan
-        for name in ("verdict", "rules", "predictions", "ledger", "flips"):
+        for name in ("verdict", "rules", "predictions", "ledger", "map", "flips"):
             self.query_one(f"#{name}", LinesView).redraw()
             if name != "verdict":
                 self.query_one(f"#{name}-panel").display = plan is not None
@@ -92,9 +99,13 @@ class PlanScreen(StageScreen):
         self.query_one("#crossing").display = plan is not None
         self.query_one("#guesses", LinesView).redraw()
         if plan is not None:
-            self.query_one("#crossing-plot", Plot).show(charts.handoff_chart(plan))
+            shown = self.state.plan_map
+            self.query_one("#crossing-plot", Plot).show(charts.handoff_chart(shown))
             crossing = self.query_one("#crossing", Vertical)
-            crossing.border_subtitle = "orange prefill · pink hand-off: lower is cheaper"
+            told = map_view.crossing(shown)
+            crossing.border_subtitle = f"orange prefill · pink hand-off · ┊ you · {told}"
+            self.query_one("#map-panel").border_title = map_view.title(shown)
+            self.query_one("#map-panel").border_subtitle = "v: by load or by link"
         if self.focused is None:
             rows.focus()
 
@@ -113,6 +124,11 @@ class PlanScreen(StageScreen):
     def action_again(self) -> None:
         """Work out the advice."""
         self.controller.make_plan()
+
+    def action_map(self) -> None:
+        """The map's other rows."""
+        if self.state.plan is not None:
+            self.controller.turn_map()
 
     def action_advance(self) -> None:
         """Work out the advice, then prepare the deployment."""

@@ -62,7 +62,7 @@ def draw(chart: Chart, width: int, height: int, *, dark: bool) -> str:
             chart.target, orientation="horizontal", pixel=_pixel("warn", dark), style="dotted"
         )
     for mark in chart.marks:
-        figure.line(mark.x, orientation="vertical", pixel=_pixel("key", dark), style="dotted")
+        figure.line(mark.x, orientation="vertical", pixel=_pixel(mark.role, dark), style="dotted")
     return _BACKGROUND.sub("", str(figure.build().string()))
 
 
@@ -84,7 +84,7 @@ def _frame(figure: Any, chart: Chart, dark: bool) -> None:
     if chart.x_range is not None:
         across.lim(*chart.x_range)
     if chart.y_top is not None:
-        up.lim(0.0, chart.y_top)
+        up.lim(chart.y_low, chart.y_top)
     if chart.y_ticks:
         up.ticks([at for at, _ in chart.y_ticks], [text for _, text in chart.y_ticks])
     if chart.x_ticks:

@@ -1,0 +1,48 @@
+"""What the advice would be elsewhere, as a value: a curve and a map, filled cell by cell."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from msgspec import Struct
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True):
+    """A prompt's prefill beside the hand-off of its KV, seconds.
+
+    `handoff_s` is the KV alone on the link; `exposed_s` what of it is left when it leaves
+    layer by layer while the prompt is read.
+    """
+
+    prompt_tokens: int
+    prefill_s: float
+    handoff_s: float
+    exposed_s: float
+
+
+class PlanMap(Struct, frozen=True, kw_only=True):
+    """Which mode wins by prompt length (columns) and one other quantity (rows)."""
+
+    other: str
+    """`users`, `requests/s` or `bytes/s` of the link."""
+    prompt_tokens: tuple[int, ...]
+    others: tuple[float, ...]
+    here_prompt: float
+    here_other: float
+    cells: tuple[tuple[str | None, ...], ...] = ()
+    """A row for each of `others`; None where it is not worked out yet or can't be."""
+    curve: tuple[CurvePoint, ...] = ()
+    """Over prompt lengths; empty where no split is possible."""
+    curve_boxes: tuple[str, str] | None = None
+    """Who reads and who writes on the curve."""
+
+    @property
+    def crossing_tokens(self) -> float | None:
+        """The prompt length at which hand-off and prefill take equally long, if there is one."""
+        for before, after in pairwise(self.curve):
+            a = before.handoff_s - before.prefill_s
+            b = after.handoff_s - after.prefill_s
+            if a * b < 0:
+                share = a / (a - b)
+                return before.prompt_tokens + share * (after.prompt_tokens - before.prompt_tokens)
+        return None

@@ -1,0 +1,53 @@
+"""A dialog that lets one of several things be picked."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from homesplit.tui.widgets.lines import LinesView
+from homesplit.tui.widgets.rows import Row, Rows
+from homesplit.view.spans import wrap
+
+
+class Pick(ModalScreen[str | None]):
+    """Rows by id; enter picks, escape picks nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "pick", "Pick"),
+        Binding("escape", "give_up", "Back"),
+    ]
+
+    def __init__(self, title: str, text: str, rows: tuple[Row, ...], *, danger: bool = False):
+        super().__init__()
+        self._title, self._text, self._rows, self._danger = title, text, rows, danger
+
+    def compose(self) -> ComposeResult:
+        """Title, text, rows."""
+        with Vertical(classes="dialog danger" if self._danger else "dialog") as box:
+            box.border_title = Content(self._title)
+            yield LinesView(lambda width, height: (*wrap(self._text, width), ()))
+            yield Rows(id="picks", grow=True)
+            yield Static("↑ ↓ choose · enter takes it · escape goes back", classes="answers")
+
+    def on_mount(self) -> None:
+        """Fill the list."""
+        rows = self.query_one("#picks", Rows)
+        rows.set_rows(self._rows)
+        rows.focus()
+
+    @on(Rows.Clicked, "#picks")
+    def action_pick(self) -> None:
+        """Close with the row under the cursor."""
+        self.dismiss(self.query_one("#picks", Rows).current)
+
+    def action_give_up(self) -> None:
+        """Escape: nothing."""
+        self.dismiss(None)

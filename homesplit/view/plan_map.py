@@ -1,0 +1,94 @@
+"""The Plan screen's map: which mode wins by prompt length and one other quantity."""
+
+from __future__ import annotations
+
+import math
+
+from homesplit.core.plan_map import PlanMap
+from homesplit.view import numbers
+from homesplit.view.spans import Line, Lines, Span, crop, fit, line
+
+LABEL = 13
+_ROLES = {"colocated": "prefill", "replica": "decode", "split": "handoff"}
+_SHORT = {"colocated": "one", "replica": "copy", "split": "split"}
+OTHERS = {"users": "users", "requests/s": "load", "bytes/s": "link"}
+
+
+def plan_map(shown: PlanMap | None, width: int) -> Lines:
+    """A row for each value of the other quantity, a column for each prompt length."""
+    if shown is None:
+        return (line(Span("Being worked out.", "dim")),)
+    cell = max(5, min(9, (width - LABEL) // max(len(shown.prompt_tokens), 1)))
+    here_row = _nearest(shown.others, shown.here_other)
+    here_column = _nearest(shown.prompt_tokens, shown.here_prompt)
+    rows: list[Line] = []
+    for row in reversed(range(len(shown.others))):
+        label = Span(_other(shown, row), "strong" if row == here_row else "dim")
+        parts = [*fit(line(label, " "), LABEL, right=True)]
+        for column in range(len(shown.prompt_tokens)):
+            here = (row, column) == (here_row, here_column)
+            parts.extend(_cell(shown.cells[row][column], here, cell))
+        rows.append(crop(tuple(parts), width))
+    foot = [*fit(line(Span("prompt ", "dim")), LABEL, right=True)]
+    for column, tokens in enumerate(shown.prompt_tokens):
+        role = "strong" if column == here_column else "dim"
+        foot.extend(fit(line(Span(_tokens(tokens), role)), cell))
+    rows.append(crop(tuple(foot), width))
+    rows.append(crop(_legend(), width))
+    return tuple(rows)
+
+
+def _cell(mode: str | None, here: bool, width: int) -> Line:
+    text = _SHORT.get(mode or "", "·")
+    role = _ROLES.get(mode or "", "faint")
+    if here:
+        return fit(line(Span(f"[{text}]", "!key")), width)
+    return fit(line(Span(text, role)), width)
+
+
+def _other(shown: PlanMap, row: int) -> str:
+    value = shown.others[row]
+    if shown.other == "users":
+        return f"{value:.0f} user{'s' if value > 1 else ''}"
+    if shown.other == "requests/s":
+        return numbers.per_second(value, " req")
+    return numbers.link_rate(value)
+
+
+def _tokens(count: int) -> str:
+    return f"{count // 1024}k" if count >= 1024 else f"{count}"
+
+
+def _nearest(values: tuple[float, ...] | tuple[int, ...], here: float) -> int:
+    return min(
+        range(len(values)), key=lambda n: abs(math.log(values[n]) - math.log(max(here, 1e-9)))
+    )
+
+
+def _legend() -> Line:
+    return line(
+        Span(" " * LABEL),
+        Span("one", "prefill"),
+        Span(" box (colocated)  ", "dim"),
+        Span("copy", "decode"),
+        Span(" on each (replica)  ", "dim"),
+        Span("split  ", "handoff"),
+        Span("[you are here]", "!key"),
+    )
+
+
+def title(shown: PlanMap | None) -> str:
+    """What the map's rows are, for its border."""
+    rows = OTHERS.get(shown.other, shown.other) if shown is not None else "load"
+    return f"Who wins, by prompt length and {rows}"
+
+
+def crossing(shown: PlanMap | None) -> str:
+    """Where hand-off and prefill take equally long, in words."""
+    if shown is None or not shown.curve:
+        return ""
+    found = shown.crossing_tokens
+    if found is not None:
+        return f"equal at {numbers.count(found)} tokens"
+    cheaper = shown.curve[0].handoff_s < shown.curve[0].prefill_s
+    return "the hand-off takes less at every length" if cheaper else "the prefill takes less"
