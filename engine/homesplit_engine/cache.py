@@ -90,6 +90,30 @@ class KvPool:
             torch.empty((2, slots, heads, width), dtype=shape.dtype, device=device)
             for heads, width in zip(shape.kv_heads, shape.head_dim, strict=True)
         ]
+        # Views of these, made once: a decode step would spend longer making them than reading.
+        self.keys_and_values = [(layer[0], layer[1]) for layer in self.layers]
+        """K and V of each layer, slots x heads x width."""
+        self.by_head = [(k.transpose(0, 1), v.transpose(0, 1)) for k, v in self.keys_and_values]
+        """The same, heads x slots x width."""
+
+    def store(
+        self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> None:
+        """Puts K and V of one layer, tokens x heads x width each, into their slots."""
+        keys, values = self.keys_and_values[layer]
+        keys.index_copy_(0, slots, key)
+        values.index_copy_(0, slots, value)
+
+    def read_heads(
+        self, layer: int, place: Place, start: int, end: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of tokens [start, end), heads x tokens x width each; no copy if it can be."""
+        if place.first is not None:
+            k, v = self.by_head[layer]
+            first, count = place.first + start, end - start
+            return k.narrow(1, first, count), v.narrow(1, first, count)
+        k, v = self.layers[layer].index_select(1, place.index(start, end)).transpose(1, 2).unbind(0)
+        return k, v
 
     def place(self, blocks: Sequence[int]) -> Place:
         """Where a request with these blocks lies."""
@@ -97,15 +121,15 @@ class KvPool:
         place.follow(blocks)
         return place
 
-    def copy_out(self, layer: int, place: Place, start: int, end: int) -> torch.Tensor:
-        """A contiguous copy of K and V of tokens [start, end): 2 x tokens x heads x width."""
+    def read(self, layer: int, place: Place, start: int, end: int) -> torch.Tensor:
+        """K and V of tokens [start, end), 2 x tokens x heads x width; a view where it can be."""
         pool = self.layers[layer]
         if place.first is not None:
-            return pool[:, place.first + start : place.first + end].contiguous()
+            return pool[:, place.first + start : place.first + end]
         return pool.index_select(1, place.index(start, end))
 
     def copy_in(self, layer: int, place: Place, start: int, values: torch.Tensor) -> None:
-        """Puts K and V of tokens from `start` on where they belong; shape as `copy_out`."""
+        """Puts K and V of tokens from `start` on where they belong; shape as `read`."""
         end = start + values.shape[1]
         pool = self.layers[layer]
         if place.first is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,6 +19,7 @@ from homesplit_engine.wire.messages import (
     decode_to_worker,
     encode,
 )
+from homesplit_engine.wire.wake import Waker
 
 TICK_MS = 250
 """How often the thread looks after time's passing when nothing comes."""
@@ -54,8 +53,7 @@ class ControlDoor:
         self.endpoint = sockets.bind(self._socket, host, port)
         # Bounded: with the router gone its oldest messages are worthless anyway.
         self._outbox: deque[ToRouter] = deque(maxlen=sockets.CONTROL_HWM)
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_write, False)
+        self._waker = Waker()
         self._router: bytes | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
@@ -67,26 +65,21 @@ class ControlDoor:
     def stop(self) -> None:
         """Sends what is still to be sent, ends the thread, closes the socket."""
         self._stopping.set()
-        self._wake()
+        self._waker.wake()
         self._thread.join(timeout=5.0)
 
     def tell(self, message: ToRouter) -> None:
         """Queues a message to the router; callable from any thread."""
         self._outbox.append(message)
-        self._wake()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake_write, b"x")
+        self._waker.wake()
 
     def _run(self) -> None:
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._wake_read, zmq.POLLIN)
+        poller.register(self._waker.fd, zmq.POLLIN)
         while True:
-            ready = dict(poller.poll(TICK_MS))
-            if self._wake_read in ready:
-                os.read(self._wake_read, 65536)
+            poller.poll(TICK_MS)
+            self._waker.clear()
             while self._socket.poll(0):
                 self._receive(self._socket.recv_multipart())
             while self._outbox:
@@ -96,6 +89,7 @@ class ControlDoor:
                 break
         # What was handed to the socket still goes out; nothing waits longer than this.
         self._socket.close(linger=500)
+        self._waker.close()
 
     def _receive(self, frames: list[bytes]) -> None:
         if len(frames) != 2:

@@ -43,12 +43,12 @@ def test_a_frame_has_the_stated_size_and_comes_back_within_its_rounding(
     assert frame.nbytes == piece_bytes(SHAPE, PIECE, wire) == BYTES[wire]
     unpack(target, here, PIECE, frame, wire)
     for layer in range(2):
-        sent = source.copy_out(layer, there, 3, 10)
-        got = target.copy_out(layer, here, 3, 10)
+        sent = source.read(layer, there, 3, 10)
+        got = target.read(layer, here, 3, 10)
         step = {"same": 0.0, "fp16": 2**-10, "int8": 0.5001 / 127}[wire]
         assert ((sent - got).abs() <= step * sent.abs().amax(-1, keepdim=True)).all()
-        untouched = filled(1).copy_out(layer, here, 0, 3)
-        assert torch.equal(target.copy_out(layer, here, 0, 3), untouched)
+        untouched = filled(1).read(layer, here, 0, 3)
+        assert torch.equal(target.read(layer, here, 0, 3), untouched)
 
 
 def test_values_that_fp16_cannot_hold_stay_finite() -> None:
@@ -56,7 +56,7 @@ def test_values_that_fp16_cannot_hold_stay_finite() -> None:
     source.layers[0][:] = 1e6
     place = source.place([0, 1, 2])
     unpack(target, place, PIECE, pack(source, place, PIECE, "fp16"), "fp16")
-    assert target.copy_out(0, place, 3, 10).eq(65504.0).all()
+    assert target.read(0, place, 3, 10).eq(65504.0).all()
 
 
 @pytest.fixture(scope="module")

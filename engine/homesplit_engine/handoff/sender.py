@@ -7,10 +7,10 @@ to the hand-off until `ended` has been called, which happens exactly once for ea
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -42,10 +42,13 @@ from homesplit_engine.wire.messages import (
     decode_kv_reply,
     encode,
 )
+from homesplit_engine.wire.wake import Waker
 
 STALL_S = 5.0
-"""A peer that takes nothing for this long is given up: ZeroMQ asks for more when two frames of
-four have gone, so a link of 14 Mbit/s or more is never taken for a peer that stands still."""
+"""A peer that takes nothing for this long is given up: ZeroMQ asks for more when half of the
+queued frames have gone, so a link of 4 Mbit/s or more is never taken for one that stands still."""
+WAIT_MS = 50
+"""How often the thread looks at deadlines when nothing comes."""
 _REPLY_BYTES = 2**20
 _LOST = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
 _REFUSED = (
@@ -154,7 +157,10 @@ class Sender:
         self._pool = pool
         self._ended = ended
         # Notes are tiny and there are at most layers x chunks of them for each admitted request.
-        self._notes: queue.SimpleQueue[_Note] = queue.SimpleQueue()
+        self._notes: deque[_Note] = deque()
+        self._waker = Waker()
+        self._poller = zmq.Poller()
+        self._poller.register(self._waker.fd, zmq.POLLIN)
         self._peers: dict[tuple[str, str], _Peer] = {}
         self._waiting: dict[str, Outgoing] = {}
         self._stopping = threading.Event()
@@ -167,6 +173,7 @@ class Sender:
     def stop(self) -> None:
         """Ends the thread and closes its sockets; hand-offs under way are not told."""
         self._stopping.set()
+        self._waker.wake()
         self._thread.join(timeout=5.0)
 
     # ------------------------------------------------------------------ from other threads
@@ -174,31 +181,38 @@ class Sender:
     def layer_done(self, outgoing: Outgoing, layer: int, start: int, end: int) -> None:
         """K and V of tokens [start, end) of one layer are in the pool."""
         if start < end:
-            self._notes.put(_Layer(outgoing, Piece(layer=layer, layers=1, start=start, end=end)))
+            self._note(_Layer(outgoing, Piece(layer=layer, layers=1, start=start, end=end)))
 
     def prefilled(self, outgoing: Outgoing, first_token: Token, now_s: float) -> None:
         """The prompt is read to its end: everything has been noted by `layer_done`."""
         outgoing.prefill_end_s = now_s
-        self._notes.put(_Prefilled(outgoing, first_token))
+        self._note(_Prefilled(outgoing, first_token))
 
     def give_up(self, outgoing: Outgoing, why: str) -> None:
         """Stops a hand-off; `ended` follows."""
         outgoing.given_up = outgoing.given_up or why
-        self._notes.put(_GivenUp(outgoing))
+        self._note(_GivenUp(outgoing))
+
+    def _note(self, note: _Note) -> None:
+        self._notes.append(note)
+        self._waker.wake()
 
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                note = self._notes.get(timeout=0.005 if self._waiting else 0.2)
-            except queue.Empty:
-                note = None
+            # Notes and the peers' answers end the wait alike: a commit is told when it comes.
+            self._poller.poll(WAIT_MS if self._waiting else 4 * WAIT_MS)
+            self._waker.clear()
             self._hear()
-            if note is not None and not note.outgoing.over:
-                self._work(note)
+            while self._notes and not self._stopping.is_set():
+                note = self._notes.popleft()
+                if not note.outgoing.over:
+                    self._work(note)
+                self._hear()
         for peer in self._peers.values():
             peer.close()
+        self._waker.close()
 
     def _work(self, note: _Note) -> None:
         outgoing = note.outgoing
@@ -322,7 +336,9 @@ class Sender:
     def _peer(self, target: HandoffTarget) -> _Peer:
         key = (target.endpoint, target.public_key)
         if key not in self._peers:
-            self._peers[key] = _Peer(self._context, self._keys, target)
+            peer = self._peers[key] = _Peer(self._context, self._keys, target)
+            self._poller.register(peer.socket, zmq.POLLIN)
+            self._poller.register(peer.monitor, zmq.POLLIN)
         return self._peers[key]
 
     # ------------------------------------------------------------------ answers
@@ -356,7 +372,10 @@ class Sender:
 
     def _lose(self, key: tuple[str, str], what: str) -> None:
         """Frames may be gone for good: every hand-off over this connection has failed."""
-        self._peers.pop(key).close()
+        peer = self._peers.pop(key)
+        self._poller.unregister(peer.socket)
+        self._poller.unregister(peer.monitor)
+        peer.close()
         for outgoing in list(self._waiting.values()):
             if (outgoing.target.endpoint, outgoing.target.public_key) == key:
                 box, endpoint = outgoing.target.box, outgoing.target.endpoint

@@ -22,8 +22,8 @@ ROUTER_NAME = "router"
 
 CONTROL_HWM = 10_000
 """Control messages queued for one peer: about a minute of steps."""
-KV_HWM = 4
-"""Frames queued for one peer; more would only hide how fast the link is."""
+KV_HWM = 8
+"""Frames queued for one peer: 4 MiB; more would only hide how fast the link is."""
 HEARTBEAT_MS = 2_000
 HANDSHAKE_MS = 5_000
 SEND_TIMEOUT_MS = 1_000
