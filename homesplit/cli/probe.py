@@ -28,12 +28,15 @@ def run(args: argparse.Namespace) -> int:
     """Measure, save and print."""
     result = asyncio.run(probe(command_context(), args.boxes, only_link=args.link))
     if args.json:
-        print_json({"boxes": [_document(box) for box in result.boxes], "link": result.link})
+        boxes = [_document(box) for box in result.boxes]
+        print_json({"boxes": boxes, "link": result.link, "kept": result.kept})
         return 0
     for box in result.boxes:
         _print_box(box)
     if result.link:
         _print_link(result.link)
+    for sentence in result.kept:
+        print(f"  ! {sentence}")
     return 0
 
 

@@ -124,7 +124,9 @@ def cost_model(
     bytes_per_s = box.memory_bytes_per_s.value
     if bytes_per_s is None:
         raise ProfileError(
-            f"the memory bandwidth is not known: {box.memory_bytes_per_s.why}.", where=box.name
+            f"its memory bandwidth is not known: {box.memory_bytes_per_s.why}.",
+            where=box.name,
+            do_next=_how_to_know(box, "memory_bytes_per_s"),
         )
     flops_per_s = _flops_per_s(box, shape)
     share = _efficiency(box, shape, flops_per_s=flops_per_s, bytes_per_s=bytes_per_s)
@@ -179,10 +181,21 @@ def _flops_per_s(box: BoxProfile, shape: ModelShape) -> float:
         reading = box.flops_per_s.get(name)
         if reading is not None and reading.value:
             return reading.value
+    names = tuple(dict.fromkeys((*wanted, "fp16", "bf16")))
+    told = (box.flops_per_s[name].why for name in names if name in box.flops_per_s)
+    why = next((why for why in told if why), "nothing is said of it")
     raise ProfileError(
-        f"flops_per_s is missing: none of {', '.join(dict.fromkeys(wanted))} is known.",
+        f"its rate of matrix arithmetic in {' or '.join(names)} is not known: {why}.",
         where=box.name,
+        do_next=_how_to_know(box, "flops_per_s"),
     )
+
+
+def _how_to_know(box: BoxProfile, key: str) -> str:
+    """The next step when a figure of a box is missing."""
+    if box.source.startswith(("probe", "calibrated")):
+        return f"Run `homesplit probe {box.name}` again, or plan with a hardware profile instead."
+    return f"Add {key} to its profile, or measure the box: homesplit probe BOX."
 
 
 def _efficiency(

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import tomli_w
 
+from homesplit.core.kept import box_kept, link_kept
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
 from homesplit.io.atomic import write_atomically
@@ -17,14 +18,29 @@ from homesplit.io.paths import Paths
 _Kept = TypeVar("_Kept", BoxProfile, LinkProfile)
 
 
-def save_box(paths: Paths, profile: BoxProfile) -> Path:
-    """Write a box's profile in the place of its last one."""
-    return _save(paths.probes / "boxes" / _file(profile.host_key or profile.name), profile)
+def save_box(paths: Paths, profile: BoxProfile) -> BoxProfile:
+    """Write a box's profile in the place of its last one; returns what is known now.
+
+    What was measured before and could not be this time stays, with its date.
+    """
+    path = paths.probes / "boxes" / _file(profile.host_key or profile.name)
+    return _save(path, box_kept(profile, _load(path, BoxProfile)))
 
 
-def save_link(paths: Paths, link: LinkProfile, keys: tuple[str, str]) -> Path:
-    """Write a link's profile under both boxes' host keys (names where there is no key)."""
-    return _save(paths.probes / "links" / _file(*sorted(keys)), link)
+def save_link(paths: Paths, link: LinkProfile, keys: tuple[str, str]) -> LinkProfile:
+    """Write a link's profile under both boxes' host keys (names where there is no key).
+
+    Returns what is known now: a failed try leaves the last good figures in force.
+    """
+    path = paths.probes / "links" / _file(*sorted(keys))
+    old = _load(path, LinkProfile)
+    if old is None or (old.a, old.b) == (link.a, link.b):
+        return _save(path, link_kept(link, old))
+    if (old.a, old.b) == (link.b, link.a):
+        return _save(path, link_kept(link, turned(old)))
+    # Measured under other names: which end is which isn't known, so nothing is mixed.
+    measured = link.a_to_b.known or link.b_to_a.known
+    return _save(path, link) if measured else link
 
 
 def list_boxes(paths: Paths) -> tuple[BoxProfile, ...]:
@@ -96,9 +112,9 @@ def _file(*keys: str) -> str:
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()[:24] + ".toml"
 
 
-def _save(path: Path, value: BoxProfile | LinkProfile) -> Path:
+def _save(path: Path, value: _Kept) -> _Kept:
     write_atomically(path, tomli_w.dumps(_without_none(msgspec.to_builtins(value))).encode())
-    return path
+    return value
 
 
 def _without_none(value: Any) -> Any:
@@ -124,11 +140,13 @@ def _with_none(value: Any) -> Any:
 
 
 def _load_all(folder: Path, kind: type[_Kept]) -> list[_Kept]:
-    found: list[_Kept] = []
-    for file in sorted(folder.glob("*.toml")) if folder.is_dir() else []:
-        try:
-            raw = msgspec.toml.decode(file.read_bytes())
-            found.append(msgspec.convert(_with_none(raw), kind))
-        except (OSError, msgspec.MsgspecError):
-            continue
-    return found
+    files = sorted(folder.glob("*.toml")) if folder.is_dir() else []
+    return [found for file in files if (found := _load(file, kind)) is not None]
+
+
+def _load(file: Path, kind: type[_Kept]) -> _Kept | None:
+    try:
+        raw = msgspec.toml.decode(file.read_bytes())
+        return msgspec.convert(_with_none(raw), kind)
+    except (OSError, msgspec.MsgspecError):
+        return None

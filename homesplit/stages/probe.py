@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from homesplit.core.entry import About
 from homesplit.core.events import BoxProbed, LinkProbed, Progress, StageEnded, StageStarted
+from homesplit.core.kept import sentences
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
 from homesplit.core.probed import box_profile, link_addresses, link_profile, unmeasured_link
@@ -32,6 +33,8 @@ class ProbeResult(Struct, frozen=True, kw_only=True):
 
     boxes: tuple[BoxProfile, ...]
     link: LinkProfile | None = None
+    kept: tuple[str, ...] = ()
+    """Figures of an earlier time that stay in force because the new try gave none, in words."""
 
 
 async def probe(ctx: Context, names: Sequence[str], *, only_link: bool = False) -> ProbeResult:
@@ -48,9 +51,10 @@ async def probe(ctx: Context, names: Sequence[str], *, only_link: bool = False) 
         # One after the other: boxes that share a power strip or this machine must not disturb
         # each other, and the link is measured while both are at rest.
         pairs = [] if only_link else zip(boxes, facts, strict=True)
-        profiles = [await _probe_box(ctx, b, f) for b, f in pairs]
-        link = await _probe_link(ctx, boxes, facts) if len(boxes) == 2 else None
-    result = ProbeResult(boxes=tuple(profiles), link=link)
+        kept: list[str] = []
+        profiles = [await _probe_box(ctx, b, f, kept) for b, f in pairs]
+        link = await _probe_link(ctx, boxes, facts, kept) if len(boxes) == 2 else None
+    result = ProbeResult(boxes=tuple(profiles), link=link, kept=tuple(kept))
     sentence = f"Measured {' and '.join(names)}{' and the link between them' if link else ''}."
     about = About(boxes=result.boxes, link=link, loopback=link.loopback if link else None)
     record_if_possible(ctx, "probe", sentence, result, about=about)
@@ -69,11 +73,12 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-async def _probe_box(ctx: Context, box: Box, facts: dict[str, Any]) -> BoxProfile:
+async def _probe_box(ctx: Context, box: Box, facts: dict[str, Any], kept: list[str]) -> BoxProfile:
     blas = await _blas(ctx, facts) if needs_blas(facts) else b""
     measured = await measure_box(box, facts, _told(ctx, box.name, "box"), blas=blas)
     profile = box_profile(box.name, box.host_key, facts, measured, at=_now())
-    await asyncio.to_thread(save_box, ctx.paths, profile)
+    saved = await asyncio.to_thread(save_box, ctx.paths, profile)
+    kept += sentences(saved)
     if box.host_key and not box.local:
         known = KnownBox(
             name=box.name,
@@ -84,7 +89,7 @@ async def _probe_box(ctx: Context, box: Box, facts: dict[str, Any]) -> BoxProfil
             used_at=_now(),
         )
         await asyncio.to_thread(remember_box, ctx.paths, known)
-    ctx.emit(BoxProbed(profile=profile))
+    ctx.emit(BoxProbed(profile=saved))
     return profile
 
 
@@ -95,16 +100,18 @@ async def _blas(ctx: Context, facts: dict[str, Any]) -> bytes:
 
 
 async def _probe_link(
-    ctx: Context, boxes: Sequence[Box], facts: Sequence[dict[str, Any]]
+    ctx: Context, boxes: Sequence[Box], facts: Sequence[dict[str, Any]], kept: list[str]
 ) -> LinkProfile:
     a, b = boxes
     keys = (a.host_key or a.name, b.host_key or b.name)
     if keys[0] == keys[1] or (a.local and b.local):
         link = unmeasured_link(a.name, b.name, _ONE_MACHINE, loopback=True)
-    else:
-        link = await _measured_link(ctx, (a, b), facts)
-        await asyncio.to_thread(save_link, ctx.paths, link, keys)
-    ctx.emit(LinkProbed(link=link))
+        ctx.emit(LinkProbed(link=link))
+        return link
+    link = await _measured_link(ctx, (a, b), facts)
+    saved = await asyncio.to_thread(save_link, ctx.paths, link, keys)
+    kept += sentences(saved)
+    ctx.emit(LinkProbed(link=saved))
     return link
 
 
