@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from homesplit import __version__
-from homesplit.cli.output import fail
+from homesplit.cli.output import fail, reader_has_left, say, silence
 from homesplit.errors import HomesplitError
 
 COMMANDS = (
@@ -48,7 +48,24 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command; returns the exit code (0 done, 1 ran and failed, 2 wrong usage)."""
+    """Run one command; returns the exit code (0 done, 1 ran and failed, 2 wrong usage).
+
+    A reader of stdout that leaves early, as `head` does, ends it quietly with 1.
+    """
+    try:
+        try:
+            return _run(argv)
+        finally:
+            # Here, where it can be caught: at exit Python would complain of a closed pipe.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not reader_has_left(sys.stdout):
+            raise
+        silence(sys.stdout)
+        return 1
+
+
+def _run(argv: Sequence[str]) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
     if args.command is None:
@@ -60,5 +77,5 @@ def run(argv: Sequence[str]) -> int:
     except HomesplitError as error:
         return fail(error, as_json=getattr(args, "json", False))
     except KeyboardInterrupt:
-        print("homesplit: stopped", file=sys.stderr)
+        say("homesplit: stopped")
         return 1

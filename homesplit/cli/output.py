@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import select
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -27,12 +30,36 @@ def print_json(value: Any) -> None:
 
 def say(sentence: str) -> None:
     """A line of progress on stderr."""
-    print(sentence, file=sys.stderr, flush=True)
+    say_raw(f"{sentence}\n")
+
+
+def say_raw(text: str) -> None:
+    """Text on stderr as it is; the work goes on when nobody reads it any more."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except BrokenPipeError:
+        silence(sys.stderr)
+
+
+def reader_has_left(stream: TextIO) -> bool:
+    """Whether the other end of a stream's pipe is closed."""
+    look = select.poll()
+    look.register(stream.fileno(), 0)
+    return any(seen & (select.POLLERR | select.POLLHUP) for _, seen in look.poll(0))
+
+
+def silence(stream: TextIO) -> None:
+    """Let the rest of a stream go nowhere, what it still holds included."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def fail(error: HomesplitError, *, as_json: bool) -> int:
     """Tell an error in words on stderr (and as JSON when asked); returns its exit code."""
-    print(f"homesplit: {error.sentence()}", file=sys.stderr)
+    say(f"homesplit: {error.sentence()}")
     if as_json:
         print_json({"error": {"what": error.what, "where": error.where, "do_next": error.do_next}})
     return error.exit_code

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from homesplit.cli.output import say_raw
 from homesplit.core.events import Event, Progress
 from homesplit.stages.context import Context
 
@@ -45,16 +46,14 @@ class _Line:
     def end(self) -> None:
         """Leave the drawn line."""
         if self._open:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
+            say_raw("\n")
             self._open = False
 
     def _draw(self, event: Progress, share: float) -> None:
         filled = round(_BAR_CELLS * min(share, 1.0))
         bar = "#" * filled + "." * (_BAR_CELLS - filled)
         box = f"{event.box}: " if event.box else ""
-        sys.stderr.write(f"\r\x1b[K[{bar}] {share:4.0%} {box}{event.sentence}")
-        sys.stderr.flush()
+        say_raw(f"\r\x1b[K[{bar}] {share:4.0%} {box}{event.sentence}")
         self._open = True
 
     def _step(self, event: Progress, share: float) -> None:
