@@ -35,6 +35,11 @@ if [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; then say gpu nvidia; 
 if [ -r /var/lib/systemd/linger/"$(id -un)" ] && systemctl --user show-environment >/dev/null 2>&1
 then say unit yes; fi
 say ssh "$SSH_CONNECTION"
+if command -v ip >/dev/null 2>&1; then
+  ip -o addr show 2>/dev/null | awk '{split($4, a, "/"); print "address=" a[1]}'
+else
+  ifconfig 2>/dev/null | awk '$1 ~ /^inet6?$/ {split($2, a, "%"); print "address=" a[1]}'
+fi
 for kind in env engine models; do
   for marker in "$root/$kind"/*/.complete; do
     [ -f "$marker" ] || continue
@@ -90,6 +95,8 @@ class BoxFacts:
     """This machine's address as the box sees it."""
     own_address: str | None = None
     """The box's address that the SSH connection came in by."""
+    addresses: frozenset[str] = frozenset()
+    """All addresses of the box, without zones; empty where it doesn't tell them."""
     envs: frozenset[str] = frozenset()
     engines: frozenset[str] = frozenset()
     models: frozenset[str] = frozenset()
@@ -155,6 +162,7 @@ def parse(text: str, box: str) -> BoxFacts:
         unit=one.get("unit") == "yes",
         desk_address=client,
         own_address=server,
+        addresses=frozenset(many.get("address", [])),
         envs=frozenset(many.get("env", [])),
         engines=frozenset(many.get("engine", [])),
         models=frozenset(many.get("models", [])),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ from homesplit.io.deploy_store import Memory
 from homesplit.io.platforms import fitting_python
 from homesplit.io.remote_process import EnginePlace
 from homesplit.io.wheelhouse import Wheelhouse, wheelhouse_key
+from homesplit.stages.deploy_link import choose_addresses, measured_rate
 from homesplit.stages.deploy_survey import SeenBox, Survey
 
 FIRST_PORT = 47610
@@ -157,6 +157,7 @@ def make_blueprint(
         http_port=ports[router_box][2],
         api_key_file=f"{router_part.place.run}/api.key",
         setting=setting,
+        link_bytes_per_s=None if loopback else measured_rate(link, addresses),
         loopback=loopback,
     )
     there = router_part.seen.router
@@ -164,7 +165,7 @@ def make_blueprint(
         kept is not None
         and router_part.seen.runs("router")
         and there is not None
-        and msgspec.structs.replace(there, setting=setting) == router
+        and _same_but_what_it_learns(there, router)
         and not router_part.needs_engine
     )
     parts = tuple(
@@ -182,29 +183,12 @@ def make_blueprint(
     )
 
 
-def choose_addresses(boxes: Sequence[SeenBox], link: LinkProfile | None) -> dict[str, str]:
-    """The address each worker listens on: the measured link's, else the one SSH came in by."""
-    if len(boxes) == 1:
-        return {boxes[0].name: "127.0.0.1"}
-    chosen: dict[str, str] = {}
-    for seen, other in ((boxes[0], boxes[1]), (boxes[1], boxes[0])):
-        linked = _linked(link, seen.name)
-        if linked:
-            chosen[seen.name] = linked
-        elif seen.box.local:
-            chosen[seen.name] = other.facts.desk_address or "127.0.0.1"
-        else:
-            chosen[seen.name] = seen.facts.own_address or seen.box.address
-    for name, address in chosen.items():
-        try:
-            ipaddress.ip_address(address.partition("%")[0])
-        except ValueError as error:
-            raise DeployError(
-                f"its address {address} is no IP address that a worker could listen on.",
-                where=name,
-                do_next="Measure the link first: homesplit probe A B",
-            ) from error
-    return chosen
+def _same_but_what_it_learns(there: RouterConfig, wanted: RouterConfig) -> bool:
+    """Whether a running router needs no other settings: mode and link rate it takes as it runs."""
+    kept = msgspec.structs.replace(
+        there, setting=wanted.setting, link_bytes_per_s=wanted.link_bytes_per_s
+    )
+    return kept == wanted
 
 
 def needed_bytes(part: BoxPart, house: Wheelhouse | None, model_bytes: int) -> int:
@@ -445,12 +429,6 @@ def _warnings(boxes: Sequence[SeenBox], loopback: bool) -> tuple[str, ...]:
             version = ".".join(map(str, seen.target.python))
             said.append(f"{seen.name}: Python {version} is used; tests run on 3.11.")
     return tuple(said)
-
-
-def _linked(link: LinkProfile | None, name: str) -> str | None:
-    if link is None or link.loopback:
-        return None
-    return {link.a: link.address_a, link.b: link.address_b}.get(name)
 
 
 def _host(address: str) -> str:

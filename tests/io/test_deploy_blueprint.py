@@ -14,6 +14,7 @@ from homesplit_engine.records import ModeSetting
 from homesplit.core.deployment import Deployment
 from homesplit.core.link import LinkProfile
 from homesplit.core.manifest import FileEntry, Manifest
+from homesplit.core.reading import measured, unknown
 from homesplit.errors import DeployError, UsageError
 from homesplit.io.box_facts import BoxFacts, Python
 from homesplit.io.bundle import Bundle
@@ -26,12 +27,12 @@ from homesplit.stages.deploy_blueprint import (
     Blueprint,
     UpOptions,
     as_plan,
-    choose_addresses,
     complete,
     make_blueprint,
     needed_bytes,
     refuse,
 )
+from homesplit.stages.deploy_link import choose_addresses, measured_rate
 from homesplit.stages.deploy_survey import ModelHere, SeenBox, Survey
 
 NONE = {"worker": ProcessState(), "router": ProcessState()}
@@ -238,6 +239,55 @@ def test_workers_listen_where_the_measured_link_goes() -> None:
         a="borea", b="atlas", source="probe", address_a="10.9.0.2", address_b="10.9.0.1"
     )
     assert choose_addresses(pair().boxes, link) == {"atlas": "10.9.0.1", "borea": "10.9.0.2"}
+
+
+def measured_link(**changes: Any) -> LinkProfile:
+    """A link that was probed over 10.9.0.x."""
+    plain = LinkProfile(
+        a="borea",
+        b="atlas",
+        source="probe",
+        a_to_b=measured([100.0], unit="B/s", method="m"),
+        b_to_a=measured([90.0], unit="B/s", method="m"),
+        address_a="10.9.0.2",
+        address_b="10.9.0.1",
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def test_an_address_that_a_box_has_no_more_is_not_listened_on() -> None:
+    mine = frozenset({"127.0.0.1", "10.0.0.11"})
+    boxes = (seen("atlas", 11, addresses=mine), seen("borea", 12))
+    assert choose_addresses(boxes, measured_link())["atlas"] == "10.0.0.11"
+
+
+def test_the_router_is_told_the_slower_direction_of_the_measured_link() -> None:
+    coded = {
+        "encrypted_a_to_b": measured([70.0], unit="B/s", method="m"),
+        "encrypted_b_to_a": measured([80.0], unit="B/s", method="m"),
+    }
+    for link, rate in (
+        (measured_link(), 90.0),
+        (measured_link(**coded), 70.0),
+        (measured_link(address_b="10.0.0.77"), 90.0),
+        (measured_link(a_to_b=unknown("gone"), b_to_a=unknown("gone")), None),
+        (None, None),
+    ):
+        plan = blueprint(pair(), link=link)
+        routers = [part.router for part in plan.parts if part.router]
+        assert [router.link_bytes_per_s for router in routers] == [rate]
+
+
+def test_a_rate_that_was_measured_on_another_way_is_not_told() -> None:
+    addresses = {"atlas": "10.0.0.11", "borea": "10.9.0.2"}
+    assert measured_rate(measured_link(), addresses) is None
+
+
+def test_a_link_measured_anew_restarts_nothing() -> None:
+    found, memory, keys = deployed()
+    link = measured_link(address_a="10.0.0.12", address_b="10.0.0.11")
+    plan = blueprint(found, memory=memory, keys=keys, link=link)
+    assert needs(plan) == {"atlas": (False,) * 5, "borea": (False,) * 5}
 
 
 def test_without_a_measured_link_they_listen_where_ssh_came_in() -> None:
