@@ -29,7 +29,7 @@ from homesplit_engine.config import (
 from homesplit_engine.keys import make_keys, write_keys
 from homesplit_engine.records import ModeSetting
 
-from homesplit.errors import EngineError
+from homesplit.errors import EngineError, HomesplitError
 
 START_S = 180.0
 """Longest wait for a worker to load its model and listen."""
@@ -132,6 +132,16 @@ async def _stop(parts: Sequence[_Process]) -> None:
             await part.process.wait()
 
 
+def _clear(folder: Path, *, keep_logs: bool) -> None:
+    """Delete keys and settings, and the logs unless an error has just named them."""
+    if not keep_logs:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in folder.iterdir():
+        if path.suffix != ".log":
+            path.unlink(missing_ok=True)
+
+
 def _worker_config(
     box: str,
     folder: Path,
@@ -170,7 +180,8 @@ async def local_engine(
 ) -> AsyncGenerator[LocalEngine]:
     """Start workers and router, yield where they are, and end them all whatever happens.
 
-    Each worker is pinned to its share of the cores. Raises EngineError.
+    Each worker is pinned to its share of the cores. After a failure the logs stay, which errors
+    name. Raises EngineError.
     """
     if not engine_is_installed():
         raise EngineError(
@@ -179,6 +190,7 @@ async def local_engine(
         )
     folder = Path(tempfile.mkdtemp(prefix="homesplit-"))
     started: list[_Process] = []
+    failed = False
     try:
         for name, keys in make_keys(boxes).items():
             write_keys(folder / f"{name}.keys", keys)
@@ -211,6 +223,9 @@ async def local_engine(
         door = await _ready(router, RouterEndpoints)
         pids = {part.name: part.process.pid for part in started}
         yield LocalEngine(url=door.url, boxes=boxes, pids=pids, folder=folder)
+    except HomesplitError:
+        failed = True
+        raise
     finally:
         await _stop(started[::-1])
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear(folder, keep_logs=failed)
