@@ -24,8 +24,8 @@ def classes_of(workload: Workload) -> tuple[PromptClass, ...]:
         PromptClass(
             name=kind.name,
             prompt_tokens=workload.shared_prefix_tokens * (workload.turns > 1)
-            + (kind.prompt_tokens_low + kind.prompt_tokens_high) // 2,
-            output_tokens=(kind.output_tokens_low + kind.output_tokens_high) // 2,
+            + int(kind.mean_prompt_tokens),
+            output_tokens=int(kind.mean_output_tokens),
         )
         for kind in workload.classes
     )

@@ -174,10 +174,10 @@ def _conversation(
     replies: tuple[PromptPart, ...] = ()
     turns: list[OfferedRequest] = []
     for turn in range(workload.turns):
-        own = _prompt_tokens(kind, lengths) - (shared[0].tokens if shared and turn == 0 else 0)
+        prompt_tokens, output_tokens = _drawn(kind, lengths)
+        own = prompt_tokens - (shared[0].tokens if shared and turn == 0 else 0)
         seed = rng.fork(_PROMPTS, conversation, turn).bits()
         prompt = (*prompt, PromptPart(seed=seed, tokens=max(1, own)))
-        output_tokens = lengths.integer(kind.output_tokens_low, kind.output_tokens_high)
         turns.append(
             OfferedRequest(
                 id=first_id + turn,
@@ -197,8 +197,13 @@ def _conversation(
     return turns
 
 
-def _prompt_tokens(kind: LengthClass, lengths: Prng) -> int:
-    return lengths.integer(kind.prompt_tokens_low, kind.prompt_tokens_high)
+def _drawn(kind: LengthClass, lengths: Prng) -> tuple[int, int]:
+    """Tokens of one prompt and of its answer."""
+    if kind.pairs:
+        prompt, output, _ = kind.pairs[lengths.weighted([weight for _, _, weight in kind.pairs])]
+        return prompt, output
+    prompt = lengths.integer(kind.prompt_tokens_low, kind.prompt_tokens_high)
+    return prompt, lengths.integer(kind.output_tokens_low, kind.output_tokens_high)
 
 
 def _shared(

@@ -58,12 +58,16 @@ class LinkFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ClassTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One class of requests in a workload file: [low, high] tokens."""
+    """One class of requests in a workload file: [low, high] tokens, or `pairs` in their place.
+
+    A pair is [prompt tokens, output tokens] or [prompt tokens, output tokens, weight].
+    """
 
     name: str
     share: float
-    prompt_tokens: tuple[int, int]
-    output_tokens: tuple[int, int]
+    prompt_tokens: tuple[int, int] | None = None
+    output_tokens: tuple[int, int] | None = None
+    pairs: tuple[tuple[float, ...], ...] = ()
 
 
 class ArrivalsTable(Arrivals, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -230,23 +234,47 @@ def workload_from_table(values: Mapping[str, Any], *, where: str) -> Workload:
 
 
 def _length_class(entry: ClassTable, where: str) -> LengthClass:
-    for key, (low, high) in (
-        ("prompt_tokens", entry.prompt_tokens),
-        ("output_tokens", entry.output_tokens),
-    ):
-        if not 1 <= low <= high:
-            raise ProfileError(
-                f"class '{entry.name}': '{key}' must be [low, high] from 1 on.", where=where
-            )
     _positive(entry.share, "share", where)
+    pairs = tuple(_pair(pair, entry.name, where) for pair in entry.pairs)
+    if pairs and (entry.prompt_tokens or entry.output_tokens):
+        raise ProfileError(
+            f"class '{entry.name}': 'pairs' stand in place of 'prompt_tokens' and 'output_tokens'.",
+            where=where,
+        )
+    prompt = _bounds(entry.prompt_tokens, [p for p, _, _ in pairs], "prompt_tokens", entry, where)
+    output = _bounds(entry.output_tokens, [o for _, o, _ in pairs], "output_tokens", entry, where)
     return LengthClass(
         name=entry.name,
         share=entry.share,
-        prompt_tokens_low=entry.prompt_tokens[0],
-        prompt_tokens_high=entry.prompt_tokens[1],
-        output_tokens_low=entry.output_tokens[0],
-        output_tokens_high=entry.output_tokens[1],
+        prompt_tokens_low=prompt[0],
+        prompt_tokens_high=prompt[1],
+        output_tokens_low=output[0],
+        output_tokens_high=output[1],
+        pairs=pairs,
     )
+
+
+def _bounds(
+    given: tuple[int, int] | None, drawn: list[int], key: str, entry: ClassTable, where: str
+) -> tuple[int, int]:
+    low, high = given or ((min(drawn), max(drawn)) if drawn else (0, 0))
+    if not 1 <= low <= high:
+        raise ProfileError(
+            f"class '{entry.name}': '{key}' must be [low, high] from 1 on.", where=where
+        )
+    return low, high
+
+
+def _pair(pair: tuple[float, ...], name: str, where: str) -> tuple[int, int, float]:
+    prompt, output, weight = (
+        pair if len(pair) == 3 else (*pair, 1.0) if len(pair) == 2 else (0,) * 3
+    )
+    if prompt < 1 or output < 1 or prompt % 1 or output % 1 or not 0 < weight < float("inf"):
+        raise ProfileError(
+            f"class '{name}': a pair is [prompt tokens, output tokens, weight], all above 0.",
+            where=where,
+        )
+    return int(prompt), int(output), float(weight)
 
 
 _RATE = re.compile(

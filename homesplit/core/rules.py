@@ -269,8 +269,8 @@ def mean_kind(asked: Asked) -> PromptClass:
     """The load's mean request, by the classes' shares."""
     classes = asked.workload.classes
     total = sum(kind.share for kind in classes)
-    prompt = sum(k.share * (k.prompt_tokens_low + k.prompt_tokens_high) / 2 for k in classes)
-    output = sum(k.share * (k.output_tokens_low + k.output_tokens_high) / 2 for k in classes)
+    prompt = sum(k.share * k.mean_prompt_tokens for k in classes)
+    output = sum(k.share * k.mean_output_tokens for k in classes)
     return PromptClass(
         name="mean",
         prompt_tokens=max(1, min(round(prompt / total), longest_tokens(asked.workload))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 
 class Targets(Struct, frozen=True, kw_only=True):
@@ -17,7 +17,8 @@ class Targets(Struct, frozen=True, kw_only=True):
 class LengthClass(Struct, frozen=True, kw_only=True):
     """One class of requests: `share` of all, with its prompt and answer tokens.
 
-    Lengths are drawn uniformly from [low, high]; a fixed length has low == high.
+    Lengths are drawn uniformly from [low, high] and apart from each other; a fixed length has
+    low == high. With `pairs` a prompt and its answer are drawn together, by weight.
     """
 
     name: str
@@ -26,6 +27,32 @@ class LengthClass(Struct, frozen=True, kw_only=True):
     prompt_tokens_high: int
     output_tokens_low: int
     output_tokens_high: int
+    pairs: tuple[tuple[int, int, float], ...] = ()
+    """(prompt tokens, output tokens, weight); all within the low and high above."""
+
+    @property
+    def mean_prompt_tokens(self) -> float:
+        """The mean of the prompts that will be drawn."""
+        if self.pairs:
+            return sum(p * w for p, _, w in self.pairs) / sum(w for _, _, w in self.pairs)
+        return (self.prompt_tokens_low + self.prompt_tokens_high) / 2
+
+    @property
+    def mean_output_tokens(self) -> float:
+        """The mean of the answers that will be drawn."""
+        if self.pairs:
+            return sum(o * w for _, o, w in self.pairs) / sum(w for _, _, w in self.pairs)
+        return (self.output_tokens_low + self.output_tokens_high) / 2
+
+    def scaled_prompts(self, factor: float) -> LengthClass:
+        """The same class with prompts `factor` times as long, 1 token at the least."""
+        low = max(1, round(self.prompt_tokens_low * factor))
+        return structs.replace(
+            self,
+            prompt_tokens_low=low,
+            prompt_tokens_high=max(low, round(self.prompt_tokens_high * factor)),
+            pairs=tuple((max(1, round(p * factor)), o, w) for p, o, w in self.pairs),
+        )
 
 
 class Arrivals(Struct, frozen=True, kw_only=True):
@@ -67,3 +94,29 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Mean patience of those users, counted from sending."""
     description: str = ""
     source: str = ""
+
+
+def fixed_lengths(
+    prompt_tokens: int,
+    output_tokens: int,
+    *,
+    name: str,
+    arrivals: Arrivals,
+    targets: Targets | None = None,
+) -> Workload:
+    """A load whose requests all have the same lengths, as typed in place of a workload's name."""
+    kind = LengthClass(
+        name="typed",
+        share=1.0,
+        prompt_tokens_low=prompt_tokens,
+        prompt_tokens_high=prompt_tokens,
+        output_tokens_low=output_tokens,
+        output_tokens_high=output_tokens,
+    )
+    return Workload(
+        name=name,
+        classes=(kind,),
+        arrivals=arrivals,
+        targets=targets or Targets(),
+        source="typed",
+    )

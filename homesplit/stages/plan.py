@@ -16,7 +16,7 @@ from homesplit.core.load import with_load
 from homesplit.core.machine import BoxProfile
 from homesplit.core.plan import Plan
 from homesplit.core.shape import ModelShape
-from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.core.workload import Arrivals, Targets, Workload, fixed_lengths
 from homesplit.errors import ProfileError, UsageError
 from homesplit.io import calibration_store, probe_store, profiles
 from homesplit.stages.context import Context
@@ -142,20 +142,12 @@ def typed_workload(question: PlanQuestion) -> Workload:
             "It isn't said what will be asked.",
             do_next="Give --workload W, or --prompt-tokens P --output-tokens O.",
         )
-    kind = LengthClass(
-        name="typed",
-        share=1.0,
-        prompt_tokens_low=prompt,
-        prompt_tokens_high=prompt,
-        output_tokens_low=output,
-        output_tokens_high=output,
-    )
-    return Workload(
+    return fixed_lengths(
+        prompt,
+        output,
         name=f"{prompt} in, {output} out",
-        classes=(kind,),
         arrivals=Arrivals(kind="closed", users=1),
         targets=Targets(ttft_s=None, tpot_s=None),
-        source="typed",
     )
 
 

@@ -172,3 +172,15 @@ def test_the_token_fit_recovers_template_and_tokens_a_word() -> None:
     request = plan_load(workload(), seed=1, seconds=5).requests[0]
     said = " ".join(words for _, words in messages(request, fit))
     assert len(said.split()) == 8  # 5 + 2 * 8 = 21, nearest to 20
+
+
+def test_pairs_of_prompt_and_answer_are_drawn_together_by_their_weights() -> None:
+    kind = replace(length_class(), pairs=((10, 400, 1.0), (900, 5, 3.0)))
+    plan = plan_load(
+        workload(Arrivals(rate_requests_per_s=100.0), classes=(kind,)), seed=3, seconds=20.0
+    )
+    drawn = [(r.prompt_tokens, r.output_tokens) for r in plan.requests]
+    assert set(drawn) == {(10, 400), (900, 5)}
+    assert drawn.count((900, 5)) / len(drawn) == pytest.approx(0.75, abs=0.05)
+    assert (kind.mean_prompt_tokens, kind.mean_output_tokens) == (677.5, 103.75)
+    assert kind.scaled_prompts(2.0).pairs == ((20, 400, 1.0), (1800, 5, 3.0))

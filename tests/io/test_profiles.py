@@ -112,3 +112,44 @@ def test_a_typed_rate_is_understood(text: str, rate: float | None) -> None:
 def test_a_rate_of_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="0Gbit"):
         parse_rate("0Gbit/s")
+
+
+JOINT = """
+name = "joint"
+[arrivals]
+rate_requests_per_s = 1.0
+[[classes]]
+name = "asked"
+share = 1
+"""
+
+
+def test_a_workload_may_draw_prompt_and_answer_together(tmp_path: Path, paths: Paths) -> None:
+    file = tmp_path / "joint.toml"
+    file.write_text(JOINT + "pairs = [[1000, 20], [30, 500, 2.5]]\n")
+    (kind,) = profiles.load_workload(str(file), paths).classes
+    assert kind.pairs == ((1000, 20, 1.0), (30, 500, 2.5))
+    assert (kind.prompt_tokens_low, kind.prompt_tokens_high) == (30, 1000)
+    assert (kind.output_tokens_low, kind.output_tokens_high) == (20, 500)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "pairs = []",
+        "pairs = [[10]]",
+        "pairs = [[10, 0]]",
+        "pairs = [[10, 5, 0]]",
+        "pairs = [[10.5, 5]]",
+        "pairs = [[10, 5, 1, 1]]",
+        "pairs = [[10, 5, inf]]",
+        "pairs = [[10, 5]]\nprompt_tokens = [1, 2]",
+        "prompt_tokens = [1, 2]",
+    ],
+)
+def test_lengths_that_cannot_be_drawn_are_refused(tmp_path: Path, paths: Paths, line: str) -> None:
+    file = tmp_path / "joint.toml"
+    file.write_text(JOINT + line)
+    with pytest.raises(ProfileError, match="class 'asked'"):
+        profiles.load_workload(str(file), paths)
