@@ -130,6 +130,10 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     power_why: str | None = None
     """Why there is no power figure, None when there is one."""
     rss_bytes: int | None = None
+    others_cores: float | None = None
+    """Cores that other programs take on the box."""
+    others_why: str | None = None
+    """Why it isn't known, None when it is."""
 
 
 class Fault(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import psutil
 
+from homesplit_engine.busy import OthersMeter
 from homesplit_engine.config import (
     ConfigError,
     Keys,
@@ -115,6 +116,7 @@ class Worker:
         self._work = threading.Condition(self._lock)
         self._outgoing: dict[str, Outgoing] = {}
         self._power = PowerMeter(config.device)
+        self._others = OthersMeter()
         self._process = psutil.Process()
         self._parent = _parent(config.parent_pid)
         fingerprint = loaded.fingerprint
@@ -517,6 +519,7 @@ class Worker:
 
     def _status(self) -> WorkerStatus:
         power_w, power_why = self._power.read()
+        others_cores, others_why = self._others.read()
         with self._lock:
             pool = self.scheduler.pool
             return WorkerStatus(
@@ -531,6 +534,8 @@ class Worker:
                 power_w=power_w,
                 power_why=power_why,
                 rss_bytes=int(self._process.memory_info().rss),
+                others_cores=others_cores,
+                others_why=others_why,
             )
 
 

@@ -13,12 +13,19 @@ from homesplit.cli.load_arguments import (
     add_server_arguments,
     add_trace_arguments,
     api_key_of,
+    price_of,
     seed_of,
     trace_plan,
     workload_of,
 )
 from homesplit.cli.output import add_json, command_context, print_json
-from homesplit.core.bench_result import BenchResult, bench_document, seconds_text
+from homesplit.core.bench_result import (
+    BenchResult,
+    bench_document,
+    energy_sentence,
+    rate_text,
+    seconds_text,
+)
 from homesplit.core.capacity import CapacityResult, capacity_sentence
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.errors import UsageError
@@ -89,7 +96,7 @@ async def _on_target(
 
 
 async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
-    seed = seed_of(args)
+    seed, price = seed_of(args), price_of(args)
     plan = trace_plan(args, seed)
     workload = _replayed(args) if plan else workload_of(ctx, args)
 
@@ -103,6 +110,7 @@ async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
             plan=plan,
             warm_up=args.warm_up,
             keep=not args.no_notebook,
+            price_per_kwh=price,
         )
 
     return await _on_target(ctx, args, against)
@@ -146,12 +154,13 @@ def _print_table(result: BenchResult) -> None:
                 seconds_text(figures.tpot_s.p50),
                 seconds_text(figures.stall_s.p90),
                 "no data" if figures.attainment is None else f"{figures.attainment:.0%}",
-                "no data" if summary.no_data else f"{figures.goodput_requests_per_s or 0:.3g}",
+                rate_text(None if summary.no_data else figures.goodput_requests_per_s),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+    print(energy_sentence([result]))
     for note in summary.notes:
         print(f"note: {note}")
     print(f"seed {result.seed}")

@@ -10,11 +10,12 @@ from homesplit.cli.load_arguments import (
     add_load_arguments,
     add_server_arguments,
     api_key_of,
+    price_of,
     seed_of,
     workload_of,
 )
 from homesplit.cli.output import add_json, command_context, print_json
-from homesplit.core.bench_result import seconds_text
+from homesplit.core.bench_result import energy_sentence, rate_text, seconds_text
 from homesplit.core.compare_result import CompareResult, ModeRuns, compare_document
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, deployed
@@ -73,6 +74,7 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
             repeats=args.repeats,
             seed=seed_of(args),
             also=[Target(url=url) for url in args.also],
+            price_per_kwh=price_of(args),
         )
 
     if args.url:
@@ -80,6 +82,10 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
         return await on(Target(url=args.url, api_key=key, model=args.model, api=args.api))
     async with deployed(ctx) as target:
         return await on(target)
+
+
+def _share(value: float | None) -> str:
+    return "no data" if value is None else f"{value:.0%}"
 
 
 def _predicted(mode: ModeRuns) -> str:
@@ -90,21 +96,22 @@ def _predicted(mode: ModeRuns) -> str:
     return (
         f"TTFT p50 {seconds_text(found.ttft_s.p50)} ({low} to {high})  TPOT p50 "
         f"{seconds_text(found.tpot_s.p50)}  stalled p90 {seconds_text(found.stall_s.p90)}  "
-        f"attained {found.attainment or 0:.0%}  goodput {found.goodput_requests_per_s or 0:.3g}/s"
+        f"attained {_share(found.attainment)}  goodput {rate_text(found.goodput_requests_per_s)}/s"
     )
 
 
 def _print(result: CompareResult) -> None:
     for mode in result.modes:
         figures = mode.pooled.figures
-        share = "no data" if figures.attainment is None else f"{figures.attainment:.0%}"
         print(
             f"{mode.name:<20} {figures.completed}/{figures.offered} done  "
             f"TTFT p50 {seconds_text(figures.ttft_s.p50)}  TPOT p50 "
             f"{seconds_text(figures.tpot_s.p50)}  stalled p90 {seconds_text(figures.stall_s.p90)}  "
-            f"attained {share}  goodput {figures.goodput_requests_per_s or 0:.3g}/s"
+            f"attained {_share(figures.attainment)}  "
+            f"goodput {rate_text(figures.goodput_requests_per_s)}/s"
         )
         print(f"{'  predicted':<20} {_predicted(mode)}")
+        print(f"  {energy_sentence(mode.runs)}")
     texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
     print(f"text over {result.compared_prompts} prompts: {texts}")
     print(result.verdict.sentence)

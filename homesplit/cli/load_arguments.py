@@ -8,7 +8,7 @@ from pathlib import Path
 
 from homesplit.core.load import LoadPlan, with_load
 from homesplit.core.replay import replay
-from homesplit.core.workload import Arrivals, LengthClass, Workload
+from homesplit.core.workload import Arrivals, Workload, fixed_lengths
 from homesplit.errors import UsageError
 from homesplit.io.traces import read_trace
 from homesplit.stages.context import Context
@@ -32,6 +32,12 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="the same seed gives the same requests; without it a fresh one is drawn and told",
     )
+    load.add_argument(
+        "--price-per-kwh",
+        type=float,
+        metavar="M",
+        help="what a kilowatt-hour costs, for the cost of 1,000 good tokens where power is told",
+    )
     load.add_argument("--warm-up", type=float, metavar="S", help="seconds to leave out at first")
 
 
@@ -54,6 +60,14 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-context", type=int, metavar="N", help="scale all lengths so that the longest fits"
     )
     trace.add_argument("--max-output", type=int, metavar="N", help="cut answers to so many tokens")
+
+
+def price_of(args: argparse.Namespace) -> float | None:
+    """The price of a kilowatt-hour; raises UsageError where it can't be one."""
+    price = args.price_per_kwh
+    if price is not None and not 0 <= price < float("inf"):
+        raise UsageError("--price-per-kwh must be a number from 0 on.")
+    return price
 
 
 def seed_of(args: argparse.Namespace) -> int:
@@ -104,17 +118,10 @@ def _typed(args: argparse.Namespace) -> Workload:
             "no load is named.",
             do_next="Give --workload W, or --prompt-tokens P and --output-tokens O.",
         )
-    kind = LengthClass(
-        name="typed",
-        share=1.0,
-        prompt_tokens_low=prompt,
-        prompt_tokens_high=prompt,
-        output_tokens_low=output,
-        output_tokens_high=output,
-    )
-    return Workload(
+    return fixed_lengths(
+        prompt,
+        output,
         name=f"{prompt}+{output} tokens",
-        classes=(kind,),
         arrivals=Arrivals(rate_requests_per_s=1.0),
     )
 

@@ -41,6 +41,8 @@ class BenchResult(Struct, frozen=True, kw_only=True):
     trace: str | None = None
     url: str | None = None
     """Where a foreign server is; None for homesplit's own router."""
+    price_per_kwh: float | None = None
+    """What the user pays for a kilowatt-hour, in the user's own currency."""
     entry: str | None = None
     """Id of the notebook's entry, None when nothing was kept."""
 
@@ -62,7 +64,8 @@ def figures_document(summary: RunSummary) -> dict[str, Any]:
 def energy_document(runs: Sequence[BenchResult]) -> dict[str, Any]:
     """Joules of some runs, and for each 1,000 tokens of requests inside the targets.
 
-    Whole runs with their warm-up are counted on both sides; None comes with its reason.
+    Whole runs with their warm-up are counted on both sides; None comes with its reason. The
+    cost is that of the energy alone, idle included, at the user's price of a kilowatt-hour.
     """
     told = [run.server.energy for run in runs if run.server is not None]
     lacking = next((e.why or "no reading" for e in told if e.joules is None), None)
@@ -72,15 +75,37 @@ def energy_document(runs: Sequence[BenchResult]) -> dict[str, Any]:
     whole = None if lacking else sum(e.joules or 0.0 for e in told)
     rest_why = lacking or next((e.idle_why for e in told if e.idle_why), None)
     above = None if rest_why else sum(e.above_idle_joules or 0.0 for e in told)
+    each = _per_thousand(whole, good)
+    price = next((run.price_per_kwh for run in runs if run.price_per_kwh is not None), None)
     return {
         "joules": whole,
         "joules_above_idle": above,
         "good_tokens": good,
-        "joules_per_1000_good_tokens": _per_thousand(whole, good),
+        "joules_per_1000_good_tokens": each,
         "joules_above_idle_per_1000_good_tokens": _per_thousand(above, good),
+        "goodput_requests_per_watt_hour": _per_watt_hour(whole, runs),
+        "cost_per_1000_good_tokens": None if each is None or price is None else each / _KWH * price,
         "energy_why": lacking,
         "idle_why": rest_why,
+        "cost_why": _why_no_cost(lacking, good, price),
     }
+
+
+_KWH = 3.6e6
+
+
+def _why_no_cost(lacking: str | None, good: int, price: float | None) -> str | None:
+    if price is None:
+        return "no price of a kilowatt-hour was given (--price-per-kwh)"
+    return lacking or (None if good else "no token was inside the targets")
+
+
+def _per_watt_hour(joules: float | None, runs: Sequence[BenchResult]) -> float | None:
+    """Requests inside the targets for each watt-hour."""
+    if not joules:
+        return None
+    good = sum(inside(timeline(log), run.workload.targets) for run in runs for log in run.logs)
+    return good / (joules / 3600.0)
 
 
 def _good_tokens(run: BenchResult) -> int:
@@ -160,6 +185,21 @@ def _latencies(figures: Figures) -> str:
         f"TTFT {seconds_text(first.p50)} at p50 and {seconds_text(first.p90)} at p90, "
         f"TPOT {seconds_text(each.p50)} at p50, stalled {seconds_text(stall.p90)} at p90"
     )
+
+
+def energy_sentence(runs: Sequence[BenchResult]) -> str:
+    """Energy and cost of 1,000 good tokens in words, or why they were not measured."""
+    found = energy_document(runs)
+    joules, cost = found["joules_per_1000_good_tokens"], found["cost_per_1000_good_tokens"]
+    if joules is None:
+        return f"energy: not measured ({found['energy_why'] or 'no token was inside the targets'})"
+    money = f", {cost:.3g} in money" if cost is not None else ""
+    return f"energy: {joules:.3g} J for 1,000 good tokens, idle included{money}"
+
+
+def rate_text(value: float | None) -> str:
+    """A rate a second with three figures; "no data" where there is none."""
+    return "no data" if value is None else f"{value:.3g}"
 
 
 def seconds_text(value: float | None) -> str:

@@ -21,6 +21,8 @@ SIMPLER = ("colocated", "replica", "split", "auto")
 """A tie goes to the arrangement that stands first: one box before two, replicas before split.
 
 What a person would otherwise run stands before all of them."""
+UNEVEN_CORES = 0.25
+"""From so much of a core between two modes on, the comparison says that it was not a fair one."""
 LEAST_PAIRS = 20
 """Fewer requests in common than this tell nothing apart."""
 
@@ -186,9 +188,35 @@ def _mode_document(mode: ModeRuns) -> dict[str, Any]:
         "handoff_bytes": sum(side.handoff_bytes for side in sides),
         "handoff_tokens": sum(side.handoff_tokens for side in sides),
         "stall_causes": _causes(sides),
+        "background_cores": mean_background(mode),
         **energy_document(mode.runs),
         "server": [msgspec.to_builtins(side) for side in sides],
     }
+
+
+def mean_background(mode: ModeRuns) -> dict[str, float]:
+    """Cores of each box that other programs took while the mode ran, where the box tells."""
+    told: dict[str, list[float]] = {}
+    for run in mode.runs:
+        for box, seen in (run.server.background if run.server else {}).items():
+            if seen.mean_cores is not None:
+                told.setdefault(box, []).append(seen.mean_cores)
+    return {box: sum(cores) / len(cores) for box, cores in told.items()}
+
+
+def uneven_background(modes: Sequence[ModeRuns]) -> list[str]:
+    """A sentence for each box that was clearly busier with other work in one mode than another."""
+    by_mode = [(mode.name, mean_background(mode)) for mode in modes]
+    said: list[str] = []
+    for box in sorted({box for _, seen in by_mode for box in seen}):
+        known = [(seen[box], name) for name, seen in by_mode if box in seen]
+        (least, quiet), (most, busy) = min(known), max(known)
+        if most - least >= UNEVEN_CORES:
+            said.append(
+                f"{box} was not equally free: other programs took {most:.1f} cores of it during "
+                f"{busy} and {least:.1f} during {quiet}"
+            )
+    return said
 
 
 def _boxes(mode: ModeRuns) -> int | None:

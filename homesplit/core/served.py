@@ -28,6 +28,10 @@ from homesplit.core.events import (
 CAUSES: tuple[str, ...] = ("prefill", "hand-off", "moved", "own step", "not seen")
 
 
+WORTH_A_WORD_CORES = 0.1
+"""From so much of a core on, other programs' load is told beside the figures."""
+
+
 class ServerSide(Struct, frozen=True, kw_only=True):
     """What the router's own records say of the requests of one run."""
 
@@ -55,6 +59,17 @@ class ServerSide(Struct, frozen=True, kw_only=True):
     energy: Energy
     others: int = 0
     """Requests of others that ended meanwhile: load that is not the run's own."""
+    background: dict[str, Background] = field(default_factory=lambda: dict[str, Background]())
+    """By box, what other programs took of it meanwhile."""
+
+
+class Background(Struct, frozen=True, kw_only=True):
+    """Cores that programs other than homesplit took on one box during a run."""
+
+    mean_cores: float | None
+    most_cores: float | None
+    why: str | None = None
+    """Why it isn't known, None when it is."""
 
 
 class Energy(Struct, frozen=True, kw_only=True):
@@ -141,6 +156,34 @@ def server_side(
         stall_causes=stall_causes(timed, tpot_target_s),
         energy=energy(timed.statuses, idle_w=idle_w),
         others=timed.others,
+        background=background(timed.statuses),
+    )
+
+
+def background(statuses: Sequence[WorkerStatus]) -> dict[str, Background]:
+    """What other programs took of each box, from its own readings."""
+    found: dict[str, Background] = {}
+    for box in sorted({s.box for s in statuses}):
+        own = [s for s in statuses if s.box == box]
+        cores = [s.others_cores for s in own if s.others_cores is not None]
+        why = next((s.others_why for s in reversed(own) if s.others_why), "the box told nothing")
+        found[box] = Background(
+            mean_cores=sum(cores) / len(cores) if cores else None,
+            most_cores=max(cores, default=None),
+            why=None if cores else why,
+        )
+    return found
+
+
+def background_words(box: str, seen: Background) -> str | None:
+    """The sentence that a reader of the figures needs, None where the box was quiet."""
+    if seen.mean_cores is None or seen.most_cores is None:
+        return f"{box}: whether other programs ran beside is not known: {seen.why}"
+    if seen.mean_cores < WORTH_A_WORD_CORES:
+        return None
+    return (
+        f"{box}: other programs took {seen.mean_cores:.1f} cores on average, "
+        f"{seen.most_cores:.1f} at the most"
     )
 
 

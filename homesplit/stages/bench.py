@@ -17,7 +17,7 @@ from homesplit.core.bench_result import BenchResult, bench_document, bench_sente
 from homesplit.core.entry import About
 from homesplit.core.events import LoadEnded, LoadStarted, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan, plan_load
-from homesplit.core.served import ServerSide, gather, server_side
+from homesplit.core.served import ServerSide, background_words, gather, server_side
 from homesplit.core.summary import summarise
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
@@ -93,6 +93,7 @@ async def bench(
     warm_up: float | None = None,
     stop: asyncio.Event | None = None,
     keep: bool = True,
+    price_per_kwh: float | None = None,
 ) -> BenchResult:
     """Run `workload` (or the given `plan`) for `seconds` and keep the run in the notebook.
 
@@ -104,6 +105,7 @@ async def bench(
         result = await run_once(
             ctx, server, workload, planned, salt=salt, warm_up=warm_up, stop=stop, watch=keep
         )
+    result = replace(result, price_per_kwh=price_per_kwh)
     if plan is not None:
         result = replace(result, trace=plan.workload)
     if keep:
@@ -210,6 +212,7 @@ def _result(
         *summary.notes,
         *_generator_notes(load, summary.figures),
         *_others_note(side),
+        *_background_notes(side),
     )
     return BenchResult(
         workload=workload,
@@ -249,6 +252,12 @@ def _others_note(side: ServerSide | None) -> tuple[str, ...]:
     if side is None or not side.others:
         return ()
     return (f"{side.others} requests of others ended meanwhile: the load was not this run's alone",)
+
+
+def _background_notes(side: ServerSide | None) -> tuple[str, ...]:
+    """What ran on the boxes beside the load, where it was enough to colour the figures."""
+    told = side.background.items() if side else ()
+    return tuple(words for box, seen in told if (words := background_words(box, seen)))
 
 
 def keep_run(ctx: Context, result: BenchResult) -> BenchResult:

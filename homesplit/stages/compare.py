@@ -20,6 +20,7 @@ from homesplit.core.compare_result import (
     CompareResult,
     ModeRuns,
     compare_document,
+    uneven_background,
     verdict,
 )
 from homesplit.core.entry import About
@@ -29,10 +30,10 @@ from homesplit.core.measured import RequestLog
 from homesplit.core.predict_run import screen_figures
 from homesplit.core.prng import Prng
 from homesplit.core.summary import RunSummary, summarise, warm_up_s
-from homesplit.core.workload import Arrivals, LengthClass, Workload
+from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
-from homesplit.io.load import run_load
 from homesplit.stages.bench import Prepared, Target, make_load, prepared, run_once
+from homesplit.stages.compare_texts import size_for, texts_agree
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import record
 from homesplit.stages.predicted import Outlooks, predict_modes
@@ -40,10 +41,6 @@ from homesplit.stages.serve import set_mode
 
 STAGE = "compare"
 SECONDS = 30.0
-CHECKED_EACH = 3
-"""Text check prompts asked with each mode going first."""
-CHECK_OUTPUT_TOKENS = 16
-_CHECK_CLASSES = (("short", 12), ("long", 200))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +68,7 @@ async def compare(
     repeats: int = 2,
     seed: int = 1,
     also: Sequence[Target] = (),
+    price_per_kwh: float | None = None,
 ) -> CompareResult:
     """Measure every mode (`colocated:whole`, `split`, …) and say which does better, if any.
 
@@ -88,23 +86,30 @@ async def compare(
         columns += [Column(server=other, setting=None) for other in others]
         try:
             runs = await _all_runs(ctx, columns, workload, load, repeats, outlooks)
-            same, checked = await _texts_agree(ctx, server, settings, seed)
+            size = size_for([_summary(each, load).figures for each in runs], len(settings))
+            texts = await texts_agree(ctx, server, settings, seed, size)
         finally:
             await set_mode(ctx, target.url, target.api_key, before)
     pooled = [
-        _pooled(column, each, load, outlooks, index)
+        _pooled(
+            column,
+            [replace(run, price_per_kwh=price_per_kwh) for run in each],
+            load,
+            outlooks,
+            index,
+        )
         for index, (column, each) in enumerate(zip(columns, runs, strict=True))
     ]
     loopback = runs[0][0].loopback
     result = CompareResult(
         modes=tuple(pooled),
         verdict=verdict(pooled, loopback),
-        identical_text=same,
-        compared_prompts=checked,
+        identical_text=texts.same,
+        compared_prompts=texts.checked,
         repeats=repeats,
         seed=seed,
         loopback=loopback,
-        notes=_notes(pooled),
+        notes=(*_notes(pooled), *((texts.note,) if texts.note else ())),
     )
     return _keep(ctx, result)
 
@@ -243,56 +248,26 @@ def _summary(runs: Sequence[BenchResult], load: LoadPlan) -> RunSummary:
     return summarise(whole, moved, runs[0].workload.targets, warm_up=start)
 
 
-async def _texts_agree(
-    ctx: Context, server: Prepared, settings: Sequence[ModeSetting], seed: int
-) -> tuple[bool | None, int]:
-    """Ask the same prompts in every mode; each mode goes first with prompts nobody has cached."""
-    ctx.emit(StageStarted(stage=STAGE, sentence="Comparing the text of all modes."))
-    same, checked = True, 0
-    for first in range(len(settings)):
-        plan = _check_plan(seed, first)
-        order = [settings[(first + step) % len(settings)] for step in range(len(settings))]
-        by_mode: list[dict[int, str]] = []
-        for setting in order:
-            await set_mode(ctx, server.target.url, server.target.api_key, setting)
-            run_id = f"hscheck{first}x{len(by_mode)}x{seed}"
-            load = await run_load(
-                server.session, server.endpoint, plan, run_id=run_id, salt=0xC4EC + first
-            )
-            by_mode.append({x.id: x.text for x in load.logs if x.outcome == "completed"})
-        for key in set.intersection(*(set(texts) for texts in by_mode)):
-            checked += 1
-            same = same and len({texts[key] for texts in by_mode}) == 1
-    return (same if checked else None), checked
-
-
-def _check_plan(seed: int, first: int) -> LoadPlan:
-    """A few short and long prompts, one at a time."""
-    classes = tuple(
-        LengthClass(
-            name=name,
-            share=1.0,
-            prompt_tokens_low=tokens,
-            prompt_tokens_high=tokens,
-            output_tokens_low=CHECK_OUTPUT_TOKENS,
-            output_tokens_high=CHECK_OUTPUT_TOKENS,
-        )
-        for name, tokens in _CHECK_CLASSES
-    )
-    arrivals = Arrivals(kind="closed", users=1)
-    workload = Workload(name="text check", classes=classes, arrivals=arrivals)
-    plan = make_load(workload, seconds=600.0, seed=seed + 1000 * (first + 1))
-    return replace(plan, requests=plan.requests[:CHECKED_EACH])
-
-
 def _notes(modes: Sequence[ModeRuns]) -> tuple[str, ...]:
     notes = [f"{mode.name}: {note}" for mode in modes for note in mode.pooled.notes]
+    notes += _run_notes(modes)
     for mode in modes:
         shares = [r.server.served_as_asked for r in mode.runs if r.server is not None]
         low = min((share for share in shares if share is not None), default=1.0)
         if low < 1.0:
             notes.append(f"{mode.name}: only {low:.0%} of a run was served the way the mode says")
     return tuple(notes)
+
+
+def _run_notes(modes: Sequence[ModeRuns]) -> list[str]:
+    """What single runs told that their pooled figures don't: others' load, a late generator."""
+    told: dict[str, None] = {}
+    for mode in modes:
+        for number, run in enumerate(mode.runs, 1):
+            for note in run.summary.notes:
+                if note not in mode.pooled.notes:
+                    told[f"{mode.name}, round {number}: {note}"] = None
+    return [*told, *uneven_background(modes)]
 
 
 def _keep(ctx: Context, result: CompareResult) -> CompareResult:

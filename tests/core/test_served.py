@@ -14,7 +14,15 @@ from homesplit_engine.records import (
 )
 
 from homesplit.core.events import RequestDone, StepSeen
-from homesplit.core.served import Timed, energy, gather, server_side, stall_causes
+from homesplit.core.served import (
+    Timed,
+    background,
+    background_words,
+    energy,
+    gather,
+    server_side,
+    stall_causes,
+)
 
 
 def record(request_id: str = "run-1", **changes: Any) -> RequestRecord:
@@ -166,3 +174,33 @@ def test_idle_energy_is_taken_off_where_the_idle_power_of_every_box_is_known() -
     without = energy(told)
     assert without.above_idle_joules is None
     assert without.idle_why is not None and "a" in without.idle_why
+
+
+def beside(box: str, cores: float | None, why: str | None = None) -> WorkerStatus:
+    return WorkerStatus(
+        box=box,
+        clock_s=0.0,
+        running=0,
+        waiting=0,
+        reserved=0,
+        blocks_free=1,
+        blocks_total=1,
+        others_cores=cores,
+        others_why=why,
+    )
+
+
+def test_what_other_programs_took_is_told_for_each_box_or_why_not() -> None:
+    seen = background(
+        [
+            *(beside("a", cores) for cores in (0.5, 1.5)),
+            beside("b", None, "no /proc"),
+            beside("c", 0.01),
+        ]
+    )
+    assert (seen["a"].mean_cores, seen["a"].most_cores, seen["a"].why) == (1.0, 1.5, None)
+    assert [background_words(box, found) for box, found in seen.items()] == [
+        "a: other programs took 1.0 cores on average, 1.5 at the most",
+        "b: whether other programs ran beside is not known: no /proc",
+        None,
+    ]

@@ -16,7 +16,8 @@ from homesplit.errors import EngineError, UsageError
 from homesplit.io import calibration_store
 from homesplit.io.paths import Paths
 from homesplit.stages.bench import Target
-from homesplit.stages.compare import CHECKED_EACH, compare
+from homesplit.stages.compare import compare
+from homesplit.stages.compare_texts import CHECKED_EACH
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import list_entries, show_entry
 from tests.io.fake_openai import Manners, fake_server
@@ -181,3 +182,12 @@ async def test_the_former_mode_is_back_even_when_the_comparison_breaks_off(tmp_p
         with pytest.raises(EngineError):
             await compare(context(tmp_path), Target(url=router.url), ["replica"], load, seconds=0.2)
         assert router.setting == before
+
+
+async def test_energy_and_its_cost_say_why_they_are_not_known(tmp_path: Path) -> None:
+    async with fake_router(EVEN) as router:
+        result = await run(tmp_path, router.url, "split", repeats=1, price_per_kwh=0.3)
+    mode = compare_document(result)["modes"][0]
+    assert mode["joules_per_1000_good_tokens"] is None
+    assert mode["cost_per_1000_good_tokens"] is None
+    assert mode["cost_why"] == mode["energy_why"] == "the server tells no power"

@@ -1,0 +1,112 @@
+"""What a run's energy costs, and the reason where that can't be said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from homesplit.core.bench_result import BenchResult, energy_document, energy_sentence
+from homesplit.core.compare_result import ModeRuns, mean_background, uneven_background
+from homesplit.core.load import LoadPlan
+from homesplit.core.measured import RequestLog
+from homesplit.core.served import Background, Energy, Timed, server_side
+from homesplit.core.summary import summarise
+from homesplit.core.workload import Arrivals, Targets, Workload
+from tests.core.test_served import record
+
+
+def result(
+    joules: float | None, price: float | None, cores: dict[str, float] | None = None, **log: Any
+) -> BenchResult:
+    """One request of 10 tokens in 1 s, and what the boxes drew meanwhile."""
+    side = server_side(Timed(records=(record(),)), tpot_target_s=None)
+    assert side is not None
+    logs = (
+        RequestLog(
+            **{
+                "id": 0,
+                "request_id": "run-1",
+                "class_": "all",
+                "due_s": 0.0,
+                "sent_s": 0.0,
+                "prompt_tokens_asked": 5,
+                "output_tokens_asked": 10,
+                "outcome": "completed",
+                "arrival_s": tuple(0.1 * i for i in range(1, 11)),
+                "arrival_tokens": (1,) * 10,
+                "output_tokens": 10,
+                "ended_s": 1.0,
+                **log,
+            }
+        ),
+    )
+    nothing = LoadPlan(workload="one", seed=1, seconds=1.0, closed=False, requests=())
+    return BenchResult(
+        workload=Workload(
+            name="one",
+            classes=(),
+            arrivals=Arrivals(rate_requests_per_s=1.0),
+            targets=Targets(ttft_s=1.0, tpot_s=1.0),
+        ),
+        seconds=1.0,
+        seed=1,
+        salt=0,
+        model="m",
+        api="chat",
+        summary=summarise(nothing, (), Targets()),
+        server=replace(
+            side,
+            energy=Energy(joules=joules, why=None if joules is not None else "a: no meter"),
+            background={
+                box: Background(mean_cores=seen, most_cores=seen)
+                for box, seen in (cores or {}).items()
+            },
+        ),
+        started_at="",
+        logs=logs,
+        price_per_kwh=price,
+    )
+
+
+@pytest.mark.parametrize(
+    ("joules", "price", "cost", "why"),
+    [
+        (36_000.0, 0.5, 0.5, None),
+        (36_000.0, None, None, "no price of a kilowatt-hour was given (--price-per-kwh)"),
+        (None, 0.5, None, "a: no meter"),
+    ],
+)
+def test_the_cost_of_a_thousand_good_tokens_is_that_of_their_energy(
+    joules: float | None, price: float | None, cost: float | None, why: str | None
+) -> None:
+    # 10 good tokens at 36 kJ are 3.6 MJ, one kilowatt-hour, a thousand.
+    found = energy_document([result(joules, price)])
+    assert found["cost_per_1000_good_tokens"] == cost
+    assert found["cost_why"] == why
+    if joules is not None:
+        assert found["joules_per_1000_good_tokens"] == 3.6e6
+        assert found["goodput_requests_per_watt_hour"] == 0.1
+
+
+def test_nothing_good_has_no_cost_and_that_is_the_reason() -> None:
+    late = result(100.0, 0.5, arrival_s=tuple(5.0 + i for i in range(10)))
+    found = energy_document([late])
+    assert found["cost_per_1000_good_tokens"] is None
+    assert found["cost_why"] == "no token was inside the targets"
+    assert energy_sentence([late]) == "energy: not measured (no token was inside the targets)"
+
+
+def runs(mode: str | None, *cores: dict[str, float]) -> ModeRuns:
+    made = tuple(result(None, None, seen) for seen in cores)
+    return ModeRuns(setting=None, runs=made, pooled=made[0].summary, url=mode)
+
+
+def test_a_box_that_was_busier_beside_one_mode_than_another_is_named() -> None:
+    modes = [runs("x", {"a": 0.0, "b": 0.1}, {"a": 0.2, "b": 0.1}), runs("y", {"a": 1.1, "b": 0.2})]
+    assert mean_background(modes[0]) == {"a": 0.1, "b": 0.1}
+    assert uneven_background(modes) == [
+        "a was not equally free: other programs took 1.1 cores of it during other server y and "
+        "0.1 during other server x"
+    ]
