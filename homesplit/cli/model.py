@@ -43,6 +43,12 @@ def add_parser(subparsers: Any) -> None:
         help="lengths to tell KV bytes for",
     )
     show.add_argument("--kv-dtype", default="fp16", metavar="T", help="fp16, bf16, fp32, int8, …")
+    show.add_argument(
+        "--weights",
+        choices=("same", "int8"),
+        default="same",
+        help="the fingerprint of a worker with the weights in the KV's dtype, or int8",
+    )
     add_json(show)
     show.set_defaults(run=run_show)
 
@@ -61,7 +67,11 @@ def run_get(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     """Describe one model."""
     shown = stage.show_model(
-        command_context(), args.model, tokens=args.tokens, kv_dtype=args.kv_dtype
+        command_context(),
+        args.model,
+        tokens=args.tokens,
+        kv_dtype=args.kv_dtype,
+        weights=args.weights,
     )
     if args.json:
         print_json(shown)

@@ -96,8 +96,11 @@ class ModelShown(Struct, frozen=True, kw_only=True):
     kv_dtype: str
     attention: str
     fingerprint: str | None
-    """As a worker that keeps weights and KV in `kv_dtype` would tell it; None without weights."""
+    """As a worker that keeps KV in `kv_dtype` and weights as `weights_as` says would tell it; None
+    without weights."""
     fingerprint_why: str | None
+    weights_as: str
+    """`same` as `kv_dtype`, or `int8`."""
     layers: int
     max_context: int | None
     dtype: str
@@ -105,15 +108,22 @@ class ModelShown(Struct, frozen=True, kw_only=True):
 
 
 def show_model(
-    ctx: Context, text: str, *, tokens: Sequence[int], kv_dtype: str = "fp16"
+    ctx: Context,
+    text: str,
+    *,
+    tokens: Sequence[int],
+    kv_dtype: str = "fp16",
+    weights: str = "same",
 ) -> ModelShown:
     """Shape, sizes and fingerprint of a model folder, a fetched model, a config or a profile.
+
+    `weights` is what a worker makes of the linear layers, as `up --weights` says.
 
     Raises ProfileError or ModelError when there is no such model or it can't be read.
     """
     shape = load_model(text, ctx.paths)
     kept_as = dtype_name(kv_dtype)
-    mark, why = _fingerprint(ctx, text, kept_as)
+    mark, why = _fingerprint(ctx, text, kept_as, weights)
     return ModelShown(
         model=shape.name,
         parameters=shape.parameters,
@@ -125,6 +135,7 @@ def show_model(
         attention=shape.attention,
         fingerprint=mark,
         fingerprint_why=why,
+        weights_as=weights,
         layers=shape.layers,
         max_context=shape.max_context,
         dtype=shape.dtype,
@@ -132,14 +143,16 @@ def show_model(
     )
 
 
-def _fingerprint(ctx: Context, text: str, kv_dtype: str) -> tuple[str | None, str | None]:
+def _fingerprint(
+    ctx: Context, text: str, kv_dtype: str, weights: str
+) -> tuple[str | None, str | None]:
     """The fingerprint, or why there is none."""
     engine_dtype = _ENGINE_DTYPES.get(kv_dtype)
     if engine_dtype is None:
         return None, f"the engine keeps no KV in {kv_dtype}"
     try:
         folder = resolve_model(ctx, text)
-        return fingerprint(fingerprint_fields(folder, dtype=engine_dtype)), None
+        return fingerprint(fingerprint_fields(folder, dtype=engine_dtype, weights=weights)), None
     except ModelError:
         return None, "there is no folder with weights, only a description"
     except (OSError, ValueError) as error:
