@@ -101,7 +101,8 @@ class RouterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tpot_target_s: float | None = 0.1
     first_token_deadline_s: float | None = 60.0
     """A request that would wait longer than this for its first token behind others is refused
-    at once; a client may ask for less by `x-first-token-deadline-s`. None refuses none."""
+    at once; a client may ask for less by `x-first-token-deadline-s`. None refuses none.
+    Whatever it is, a queue that stands above the TTFT target is cut to that target."""
     link_bytes_per_s: float | None = None
     """The boxes' measured payload rate, either way; None lets `auto` learn it."""
     loopback: bool = False

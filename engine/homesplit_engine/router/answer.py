@@ -13,10 +13,11 @@ from msgspec import Struct
 from tokenizers import Tokenizer
 
 from homesplit_engine.records import RequestRecord
+from homesplit_engine.router.attempt import Order, with_tokens
 from homesplit_engine.router.body import Wish
 from homesplit_engine.router.errors import ApiError, bad_request, too_long, unavailable
 from homesplit_engine.router.fleet import Fleet
-from homesplit_engine.router.flight import Flight, Order, with_tokens
+from homesplit_engine.router.flight import Flight
 from homesplit_engine.router.prefixes import chain
 from homesplit_engine.router.text import AnswerText
 from homesplit_engine.wire.messages import Token
@@ -96,7 +97,7 @@ class Answering:
         elif finish is not None:
             shown += text.finish()
         if finish is not None:
-            self.cached_tokens += flight.cached_tokens
+            self.cached_tokens += flight.story.cached_tokens
         return Piece(choice, shown, token, finish)
 
     async def _merged(self) -> AsyncGenerator[Piece]:
@@ -202,10 +203,10 @@ class Reader:
         tokens = sum(map(len, prompts))
         try:
             if not internal:  # the router's own question must be asked under load as well
-                self.fleet.admit(len(prompts) * wish.n, tokens, wish.first_token_s)
+                self.fleet.admission.admit(len(prompts) * wish.n, tokens, wish.first_token_s)
             rooms = [self._room(prompt, wish) for prompt in prompts]
         except ApiError as error:
-            self.fleet.note(self._rejected(request_id, tokens, received_s, error))
+            self.fleet.book.note(self._rejected(request_id, tokens, received_s, error))
             raise
         orders: list[Order] = []
         for prompt, room in zip(prompts, rooms, strict=True):

@@ -14,6 +14,7 @@ from homesplit_engine.router.errors import bad_request, busy
 from homesplit_engine.router.fleet import Fleet
 from homesplit_engine.router.health import Health
 from homesplit_engine.router.metrics import CONTENT_TYPE
+from homesplit_engine.router.status_page import snapshot, status_of
 
 IDLE_LINE_S = 5.0
 """A blank line after so long without an event shows that the connection lives."""
@@ -63,7 +64,7 @@ class Desk:
 
     async def status(self, request: web.Request) -> web.Response:
         """Everything that is known now."""
-        return _json(self._fleet.status())
+        return _json(status_of(self._fleet))
 
     async def mode(self, request: web.Request) -> web.Response:
         """Put another policy in force for the requests to come."""
@@ -80,9 +81,9 @@ class Desk:
         """Request records from number `since` on, oldest first."""
         since = _number(request.query.get("since", "0"))
         fleet = self._fleet
-        oldest = fleet.recorded - len(fleet.records)
+        oldest = fleet.book.recorded - len(fleet.book.records)
         first = max(since, oldest)
-        page = list(fleet.records)[first - oldest : first - oldest + MOST_RECORDS]
+        page = list(fleet.book.records)[first - oldest : first - oldest + MOST_RECORDS]
         return _json(
             {
                 "records": page,
@@ -93,7 +94,7 @@ class Desk:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Everything that happens, one JSON object a line, until the reader leaves."""
-        watcher = self._fleet.feed.watch(self._fleet.snapshot())
+        watcher = self._fleet.feed.watch(snapshot(self._fleet))
         if watcher is None:
             raise busy("Too many readers watch the events already.", retry_after_s=5.0)
         response = web.StreamResponse(

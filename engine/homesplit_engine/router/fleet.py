@@ -6,18 +6,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
-import msgspec
 import zmq.asyncio
 
 from homesplit_engine.config import Keys, RouterConfig
 from homesplit_engine.events import (
-    EngineEvent,
     FaultSeen,
     ModeSwitched,
-    RequestDone,
     StatusSeen,
     StepSeen,
     TransferSeen,
@@ -25,33 +21,23 @@ from homesplit_engine.events import (
     WorkerLost,
 )
 from homesplit_engine.policy import BoxView, Decision, Question, decide, resume
-from homesplit_engine.records import (
-    Fault,
-    ModeSetting,
-    ModeSwitch,
-    Outcome,
-    RequestRecord,
-    StepEvent,
-    TransferEvent,
-)
-from homesplit_engine.router.errors import ApiError, bad_request, busy
+from homesplit_engine.records import Fault, ModeSetting, ModeSwitch, Outcome
+from homesplit_engine.router.admission import Admission
+from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Item, Order
+from homesplit_engine.router.board import Board
+from homesplit_engine.router.book import Book, outcome_of
+from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.feed import Feed
-from homesplit_engine.router.flight import (
-    BoxLost,
-    Cancelled,
-    Flight,
-    GivenToken,
-    Item,
-    Order,
-    Stage,
-)
+from homesplit_engine.router.fingerprints import difference
+from homesplit_engine.router.flight import Flight
 from homesplit_engine.router.link import WorkerLink
 from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.prefixes import PrefixMemory
 from homesplit_engine.router.pressure import Pressure
 from homesplit_engine.router.rates import Rates
-from homesplit_engine.router.stalls import StepMemory, stall_causes
-from homesplit_engine.status import RequestCounts, RouterStatus, Targets, WorkerSeen
+from homesplit_engine.router.setting import check_setting
+from homesplit_engine.router.stalls import StepMemory
+from homesplit_engine.router.wire_ids import plain_step, plain_transfer
 from homesplit_engine.wire.messages import (
     Committed,
     Failed,
@@ -67,12 +53,6 @@ from homesplit_engine.wire.messages import (
 )
 
 log = logging.getLogger("homesplit.router")
-KEPT_RECORDS = 10_000
-MOST_RETRY_S = 60.0
-SURE_SHARE = 0.8
-"""A request is let in when its expected wait is within this share of its limit: waits scatter."""
-LATE_REPORT_S = 1.0
-"""How long a finished request's record waits for the sender's account of its hand-off."""
 
 
 class Fleet:
@@ -83,20 +63,19 @@ class Fleet:
         self.detection_s = config.detection_s
         self.setting = config.setting
         self.rates = Rates(_told_links(config))
-        self.pressure = Pressure()
         self.feed = Feed()
         self.metrics = metrics
-        self.records: deque[RequestRecord] = deque(maxlen=KEPT_RECORDS)
-        self.recorded = 0
-        """Records ever made: the ring holds the last of them."""
+        self.board = Board()
+        self._pressure = Pressure()
+        self.admission = Admission(config, self.board, self._pressure, time.monotonic)
         self._prefixes = PrefixMemory()
         self._steps = StepMemory()
-        self._flights: dict[str, Flight] = {}
-        """Every flight that has not ended, by request id."""
-        self._by_wire_id: dict[str, Flight] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self.book = Book(
+            self.feed, metrics, self._steps, self.board, self.rates, config.tpot_target_s
+        )
         self._usable = asyncio.Event()
-        self._fingerprint: str | None = None
+        self.fingerprint: str | None = None
+        """Of the workers in use; None before the first one answers."""
         self._turn = 0
         self._context = zmq.asyncio.Context()
         self.links = {
@@ -106,8 +85,7 @@ class Fleet:
 
     async def close(self) -> None:
         """End every connection."""
-        for task in list(self._closing):
-            task.cancel()
+        self.book.close()
         await asyncio.gather(*(link.close() for link in self.links.values()))
         self._context.destroy(linger=0)
 
@@ -117,8 +95,8 @@ class Fleet:
         """Why a worker is not used; None when it is."""
         if not link.alive or link.ready is None:
             return link.why
-        if link.ready.fingerprint != self._fingerprint:
-            return self._difference(link.ready)
+        if link.ready.fingerprint != self.fingerprint:
+            return difference(link.ready, self.ready())
         return None
 
     def usable(self) -> list[WorkerLink]:
@@ -126,25 +104,11 @@ class Fleet:
         return [link for link in self.links.values() if self._is_usable(link)]
 
     def _is_usable(self, link: WorkerLink) -> bool:
-        return link.alive and link.ready is not None and link.ready.fingerprint == self._fingerprint
+        return link.alive and link.ready is not None and link.ready.fingerprint == self.fingerprint
 
     def ready(self) -> Ready | None:
         """What the usable workers hold; None when there is none."""
         return next((link.ready for link in self.usable()), None)
-
-    def _difference(self, ready: Ready) -> str:
-        """Names the fields in which a worker differs from those in use."""
-        peer = self.ready()
-        if peer is None:
-            return "its fingerprint differs from that of the workers in use"
-        names = sorted({*ready.fingerprint_fields, *peer.fingerprint_fields})
-        mine, theirs = ready.fingerprint_fields, peer.fingerprint_fields
-        told = [
-            f"{name} is {mine.get(name, 'absent')} here and {theirs.get(name, 'absent')} there"
-            for name in names
-            if mine.get(name) != theirs.get(name)
-        ]
-        return f"never paired with {peer.box}: {'; '.join(told) or 'the fingerprints differ'}"
 
     def _choose_fingerprint(self) -> None:
         """The first worker in the settings file's order that answers sets what is served.
@@ -152,8 +116,8 @@ class Fleet:
         It stays while any worker with it lives, so that a stranger coming up changes nothing.
         """
         alive = [link.ready for link in self.links.values() if link.alive and link.ready]
-        if alive and all(ready.fingerprint != self._fingerprint for ready in alive):
-            self._fingerprint = alive[0].fingerprint
+        if alive and all(ready.fingerprint != self.fingerprint for ready in alive):
+            self.fingerprint = alive[0].fingerprint
 
     def on_ready(self, link: WorkerLink) -> None:
         """A worker answers (again)."""
@@ -176,7 +140,7 @@ class Fleet:
         self._prefixes.forget(link.box)
         if not self.usable():
             self._usable.clear()
-        for flight in list(self._flights.values()):
+        for flight in self.board:
             flight.inbox.put_nowait((link.box, "", BoxLost(why=why)))
 
     async def until_usable(self, timeout_s: float) -> None:
@@ -200,7 +164,7 @@ class Fleet:
                 self.rates.learn_transfer(message.event)
                 self.metrics.handoff(message.event)
                 self.feed.tell(
-                    TransferSeen(event=_plain_transfer(message.event), offset_s=_offset(link))
+                    TransferSeen(event=plain_transfer(message.event), offset_s=_offset(link))
                 )
                 self._deliver(link.box, message.event.request_id, message)
             case Reserved() | Refused() | Committed() | Failed():
@@ -210,7 +174,7 @@ class Fleet:
 
     def _step(self, link: WorkerLink, report: StepReport) -> None:
         self.rates.learn_step(report.event)
-        event, offset_s = _plain_step(report.event), _offset(link)
+        event, offset_s = plain_step(report.event), _offset(link)
         self._steps.remember(event, offset_s)
         self.feed.tell(StepSeen(event=event, offset_s=offset_s))
         ends = {finished.request_id: finished.reason for finished in report.finished}
@@ -226,24 +190,22 @@ class Fleet:
             self._deliver(link.box, request_id, GivenToken(None, reason))
 
     def _deliver(self, box: str, wire_id: str, item: Item) -> None:
-        flight = self._by_wire_id.get(wire_id)
+        flight = self.board.listening(wire_id)
         if flight is None:
             return
         if flight.ended and isinstance(item, HandoffReport):
-            flight.note_transfer(item)
+            flight.story.transferred(item)
         flight.inbox.put_nowait((box, wire_id, item))
 
     def _prompt_read(self, box: str, wire_id: str) -> None:
-        flight = self._by_wire_id.get(wire_id)
+        flight = self.board.listening(wire_id)
         if flight is None:
             return
         order = flight.order
         self._prefixes.remember(box, order.prefix)
-        if order.internal or not any(
-            other.waiting for other in self._flights.values() if other is not flight
-        ):
+        if order.internal or not self.board.anyone_waits_beside(flight):
             return  # nobody stood behind it, so it tells nothing of a queue
-        self.pressure.learn(
+        self._pressure.learn(
             received_s=order.received_s,
             prompt_tokens=len(order.token_ids),
             now_s=time.monotonic(),
@@ -254,17 +216,15 @@ class Fleet:
     def place(self, flight: Flight) -> Decision | None:
         """Where a new flight goes; None when no box can be used."""
         self._turn += 1
-        views = self._views(flight)
-        decision = decide(
-            flight.order.setting, views, self.rates.link_bytes_per_s, self._ask(flight), self._turn
-        )
+        views, links = self._views(flight), self.rates.link_bytes_per_s
+        decision = decide(flight.order.setting, views, links, self._ask(flight), self._turn)
         if decision is not None:
-            flight.fingerprint = self._fingerprint
+            flight.fingerprint = self.fingerprint
         return decision
 
     def place_again(self, flight: Flight, reason: str, avoid: str | None) -> Decision | None:
         """Where a flight that lost its box goes on; None when no box of its kind can be used."""
-        if flight.fingerprint != self._fingerprint:
+        if flight.fingerprint != self.fingerprint:
             return None
         return resume(flight.order.setting, self._views(flight), reason, avoid)
 
@@ -279,34 +239,7 @@ class Fleet:
 
     def _views(self, asking: Flight) -> list[BoxView]:
         """The usable boxes as the policy sees them."""
-        return [self._view(link.box, asking) for link in self.usable()]
-
-    def _view(self, box: str, asking: Flight) -> BoxView:
-        requests = decoding = pending = sending = 0
-        for flight in self._flights.values():
-            attempt = flight.attempt
-            if attempt is None or flight is asking or box not in attempt.boxes:
-                continue
-            requests += 1
-            if attempt.decision.decode_box == box and attempt.stage is Stage.WRITING:
-                decoding += 1
-            if attempt.decision.prefill_box == box:
-                pending += attempt.unread_tokens
-                sending += _still_to_send(flight)
-        link = self.links[box]
-        return BoxView(
-            box=box,
-            requests=requests,
-            decoding=decoding,
-            pending_prefill_tokens=pending,
-            cached_tokens=self._prefixes.cached_tokens(box, asking.order.prefix),
-            prefill_tokens_per_s=self.rates.prefill_tokens_per_s.get(box),
-            decode_step_s=self.rates.decode_step_s.get(box),
-            handing_over_tokens=sending,
-            free_tokens=link.status.blocks_free * link.ready.block_tokens
-            if link.status is not None and link.ready is not None
-            else None,
-        )
+        return [self.board.view(link, self.rates, self._prefixes, asking) for link in self.usable()]
 
     def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
         """The hand-off address of a box that reserved room; None when it is gone."""
@@ -333,25 +266,16 @@ class Fleet:
 
     def listen(self, wire_id: str, flight: Flight) -> None:
         """Bring a flight what is said about this wire id."""
-        self._by_wire_id[wire_id] = flight
+        self.board.listen(wire_id, flight)
 
     def unlisten(self, wire_id: str) -> None:
         """Drop what is still said about this wire id."""
-        self._by_wire_id.pop(wire_id, None)
+        self.board.unlisten(wire_id)
 
     def expected_handoff_s(self, decision: Decision, tokens: int) -> float | None:
         """How long a hand-off should take beside the others; None when never measured."""
-        rate = self.rates.link_bytes_per_s.get((decision.prefill_box, decision.decode_box))
-        ready = self.links[decision.decode_box].ready
-        if not rate or ready is None:
-            return None
-        sharing = sum(
-            flight.attempt is not None
-            and flight.attempt.decision.kind == "split"
-            and flight.attempt.stage in (Stage.READING, Stage.HANDING_OVER)
-            for flight in self._flights.values()
-        )
-        return tokens * ready.kv_bytes_per_token / rate * max(1, sharing)
+        link = self.links[decision.decode_box]
+        return self.board.expected_handoff_s(decision, tokens, link, self.rates)
 
     def usable_boxes(self) -> int:
         """How many boxes can be used."""
@@ -365,57 +289,11 @@ class Fleet:
 
     # -------------------------------------------------------------- flights
 
-    def counts(self) -> RequestCounts:
-        """Requests writing an answer, and before their first token."""
-        waiting = sum(flight.waiting for flight in self._flights.values())
-        return RequestCounts(running=len(self._flights) - waiting, waiting=waiting)
-
-    def admit(
-        self, requests: int, prompt_tokens: int = 0, first_token_s: float | None = None
-    ) -> None:
-        """Raise the 429 when so many more requests would overfill the queue or come too late.
-
-        `first_token_s`: when the client gives up; the settings' own limit always holds.
-        """
-        waiting = self.counts().waiting
-        if waiting + requests > self.config.max_waiting:
-            raise busy(
-                f"{waiting} requests wait for their first token already, the most that is let in "
-                f"is {self.config.max_waiting}. Try again later.",
-                retry_after_s=self._drain_s(),
-            )
-        limits = [s for s in (first_token_s, self.config.first_token_deadline_s) if s is not None]
-        ahead = self._tokens_waiting()
-        wait_s = self.pressure.wait_s(ahead + prompt_tokens)
-        # With nobody ahead nothing is gained by refusing, however slow the boxes are.
-        if limits and ahead and wait_s is not None and wait_s > SURE_SHARE * min(limits):
-            raise busy(
-                f"The first token would come after about {wait_s:.1f} s, behind {waiting} others; "
-                f"the limit is {min(limits):g} s. Try again later.",
-                retry_after_s=min(MOST_RETRY_S, wait_s - SURE_SHARE * min(limits)),
-            )
-
-    def _tokens_waiting(self) -> int:
-        """Prompt tokens of the requests that still wait for their first token."""
-        return sum(
-            len(flight.order.token_ids)
-            for flight in self._flights.values()
-            if flight.waiting and not flight.order.internal
-        )
-
-    def _drain_s(self) -> float:
-        """How long the prompts now waiting take, as measured; else one second."""
-        return min(MOST_RETRY_S, max(1.0, self.pressure.wait_s(self._tokens_waiting()) or 1.0))
-
-    def is_flying(self, request_id: str) -> bool:
-        """Whether a request of this id has not ended."""
-        return request_id in self._flights
-
     @contextlib.contextmanager
     def flying(self, order: Order) -> Generator[Flight]:
         """A flight that is cancelled, ended and recorded whatever happens inside."""
         flight = Flight(self, order)
-        self._flights[order.request_id] = flight
+        self.board.add(flight)
         outcome: Outcome = "cancelled"
         error: str | None = None
         try:
@@ -423,7 +301,7 @@ class Fleet:
             outcome = "completed"
         except ApiError as failure:
             error = failure.message
-            outcome = _outcome(failure, flight)
+            outcome = outcome_of(failure, flight)
             raise
         except (asyncio.CancelledError, ConnectionError, GeneratorExit):
             error = "the client went away"
@@ -432,56 +310,18 @@ class Fleet:
             outcome, error = "failed", f"{type(failure).__name__}: {failure}"
             raise
         finally:
-            del self._flights[order.request_id]
+            self.board.remove(flight)
             flight.end()
-            self._close(flight, outcome, error)
-
-    def _close(self, flight: Flight, outcome: Outcome, error: str | None) -> None:
-        """Record now, or a little later when the hand-off's account is still on its way."""
-        if outcome == "completed" and flight.awaits_report:
-            task = asyncio.create_task(self._record_later(flight, outcome, error))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-        else:
-            self._record(flight, outcome, error)
-
-    async def _record_later(self, flight: Flight, outcome: Outcome, error: str | None) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LATE_REPORT_S):
-                await flight.reported.wait()
-        self._record(flight, outcome, error)
-
-    def _record(self, flight: Flight, outcome: Outcome, error: str | None) -> None:
-        if flight.attempt is not None:
-            self.unlisten(flight.attempt.wire_id)
-        if flight.order.internal:
-            return
-        record = flight.record(outcome, error)
-        if outcome == "completed":
-            self.rates.learn_answer(record.output_tokens)
-        self.note(record)
-
-    def note(self, record: RequestRecord) -> None:
-        """Keep a record and tell it."""
-        self.records.append(record)
-        self.recorded += 1
-        target_s = self.config.tpot_target_s
-        causes = stall_causes(record, target_s, self._steps) if target_s is not None else {}
-        self.metrics.request(record, causes)
-        self.feed.tell(RequestDone(record=record))
+            self.book.enter(flight, outcome, error)
 
     def cancel_request(self, request_id: str) -> bool:
         """End a request from outside; False when there is none of this id."""
-        flights = [
-            flight
-            for known, flight in self._flights.items()
-            if known == request_id or known.startswith(f"{request_id}/")
-        ]
+        flights = self.board.named(request_id)
         for flight in flights:
             flight.inbox.put_nowait(("", "", Cancelled()))
         return bool(flights)
 
-    # -------------------------------------------------------------- mode and status
+    # -------------------------------------------------------------- mode
 
     def switch(self, setting: ModeSetting, began_s: float) -> ModeSwitch:
         """Put another policy in force for requests to come; raises ApiError 400."""
@@ -492,87 +332,12 @@ class Fleet:
         self.feed.tell(ModeSwitched(switch=switch))
         return switch
 
-    def snapshot(self) -> list[EngineEvent]:
-        """What a new watcher has to know first."""
-        now_s = time.monotonic()
-        events: list[EngineEvent] = []
-        for link in self.links.values():
-            if link.alive:
-                events.append(WorkerBack(box=link.box, at_s=now_s))
-            else:
-                events.append(WorkerLost(box=link.box, at_s=now_s))
-            if link.status is not None:
-                events.append(StatusSeen(status=link.status))
-        return events
-
-    def status(self) -> RouterStatus:
-        """Everything that is known now."""
-        return RouterStatus(
-            model=self.config.model_dir,
-            model_name=self.config.model_name,
-            fingerprint=self._fingerprint,
-            setting=self.setting,
-            loopback=self.config.loopback,
-            targets=Targets(ttft_s=self.config.ttft_target_s, tpot_s=self.config.tpot_target_s),
-            workers=tuple(self._seen(link) for link in self.links.values()),
-            requests=self.counts(),
-            clock_s=time.monotonic(),
-        )
-
-    def _seen(self, link: WorkerLink) -> WorkerSeen:
-        why = self.why_not(link)
-        return WorkerSeen(
-            box=link.box,
-            alive=link.alive,
-            usable=why is None,
-            why=why,
-            ready=link.ready,
-            status=link.status,
-            clock_offset_s=link.clock.offset_s,
-            clock_error_s=link.clock.error_s,
-            prefill_tokens_per_s=self.rates.prefill_tokens_per_s.get(link.box),
-            decode_step_s=self.rates.decode_step_s.get(link.box),
-        )
-
-
-def check_setting(setting: ModeSetting, boxes: Sequence[str]) -> None:
-    """Raise ApiError 400 when a setting can't be meant for these boxes."""
-    for name, box in (("prefill_box", setting.prefill_box), ("decode_box", setting.decode_box)):
-        if box is not None and box not in boxes:
-            raise bad_request(
-                f"There is no box {box[:80]!r} here; the boxes are {', '.join(boxes)}.", param=name
-            )
-    if not 1 <= setting.chunk_tokens <= 2**20:
-        raise bad_request("chunk_tokens must be at least 1.", param="chunk_tokens")
-    if setting.mode == "split" and len(boxes) < 2:
-        raise bad_request("split needs two boxes, and this deployment has one.", param="mode")
-    if (
-        setting.mode == "split"
-        and setting.prefill_box is not None
-        and setting.prefill_box == setting.decode_box
-    ):
-        raise bad_request("split needs two different boxes.", param="decode_box")
-
-
-def _outcome(failure: ApiError, flight: Flight) -> Outcome:
-    if failure.code == "cancelled":
-        return "cancelled"
-    return "failed" if flight.token_s or failure.status in (500, 504) else "rejected"
-
 
 def _told_links(config: RouterConfig) -> dict[tuple[str, str], float]:
     """The probe's link rate for every pair of boxes; empty when none was given."""
     rate = config.link_bytes_per_s
     boxes = [address.box for address in config.workers]
     return {(a, b): rate for a in boxes for b in boxes if a != b} if rate else {}
-
-
-def _still_to_send(flight: Flight) -> int:
-    """Prompt tokens of a split request that is not committed yet."""
-    attempt = flight.attempt
-    if attempt is None or attempt.decision.kind != "split" or attempt.stage is Stage.WRITING:
-        return 0
-    return len(flight.order.token_ids)
 
 
 def _offset(link: WorkerLink) -> float:
@@ -583,29 +348,3 @@ def _offset(link: WorkerLink) -> float:
 def _last(report: StepReport, request_id: str) -> object:
     """The last token of a request in a report."""
     return next(token for token in reversed(report.tokens) if token.request_id == request_id)
-
-
-def _known_as(wire_id: str) -> str:
-    """The request id behind a wire id: later attempts carry `+n`."""
-    return wire_id.partition("+")[0]
-
-
-def _plain_step(event: StepEvent) -> StepEvent:
-    """The step with request ids in place of wire ids."""
-    if not any("+" in wire_id for wire_id in event.decode) and not any(
-        "+" in piece.request_id for piece in event.prefill
-    ):
-        return event
-    return msgspec.structs.replace(
-        event,
-        decode=tuple(_known_as(wire_id) for wire_id in event.decode),
-        prefill=tuple(
-            msgspec.structs.replace(piece, request_id=_known_as(piece.request_id))
-            for piece in event.prefill
-        ),
-    )
-
-
-def _plain_transfer(event: TransferEvent) -> TransferEvent:
-    """The hand-off with its request id in place of the wire id."""
-    return msgspec.structs.replace(event, request_id=_known_as(event.request_id))

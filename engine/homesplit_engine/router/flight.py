@@ -11,21 +11,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
-from enum import Enum
-from typing import Protocol
 
 import msgspec
-from msgspec import Struct
 
 from homesplit_engine.policy import Decision
-from homesplit_engine.records import (
-    ModeSetting,
-    Outcome,
-    RequestRecord,
-    TransferEvent,
+from homesplit_engine.records import Outcome, RequestRecord
+from homesplit_engine.router.attempt import (
+    Attempt,
+    BoxLost,
+    Cancelled,
+    GivenToken,
+    Item,
+    Order,
+    Stage,
+    reserve_of,
+    submit_of,
 )
+from homesplit_engine.router.base import Base
 from homesplit_engine.router.errors import ApiError, bad_request, busy, unavailable
+from homesplit_engine.router.story import Story
+from homesplit_engine.router.wire_ids import wire_id_of
 from homesplit_engine.wire.messages import (
     Committed,
     Failed,
@@ -33,12 +38,9 @@ from homesplit_engine.wire.messages import (
     HandoffTarget,
     PrefillDone,
     Refused,
-    Reserve,
     Reserved,
-    SamplingParams,
     Submit,
     Token,
-    ToWorker,
 )
 
 MAX_FAILED_ATTEMPTS = 6
@@ -46,144 +48,6 @@ MAX_FAILED_ATTEMPTS = 6
 REFUSED_PAUSE_S = 0.25
 HANDOFF_PATIENCE = 4.0
 """Times the expected hand-off that a commit may take before it is given up."""
-
-
-class Stage(Enum):
-    """Where an attempt stands."""
-
-    RESERVING = "reserving"
-    READING = "reading"
-    HANDING_OVER = "handing over"
-    WRITING = "writing"
-
-
-class BoxLost(Struct, frozen=True):
-    """A box that stopped answering, told to the flights that were on it."""
-
-    why: str
-
-
-class Cancelled(Struct, frozen=True):
-    """Someone other than the client ended this request."""
-
-
-class GivenToken(Struct, frozen=True):
-    """A token, and the answer's finish reason when the worker ended it with this token."""
-
-    token: Token | None
-    finish: str | None
-
-
-Item = (
-    Reserved
-    | Refused
-    | PrefillDone
-    | GivenToken
-    | HandoffReport
-    | Committed
-    | Failed
-    | BoxLost
-    | Cancelled
-)
-
-
-class Attempt:
-    """One placement of a flight: what was decided and how far it came."""
-
-    def __init__(self, wire_id: str, decision: Decision, first_index: int, unread: int) -> None:
-        self.wire_id = wire_id
-        self.decision = decision
-        self.stage = Stage.RESERVING if decision.kind == "split" else Stage.READING
-        self.first_index = first_index
-        self.unread_tokens = unread
-        self.early: dict[int, GivenToken] = {}
-        """Tokens that came before an earlier one, by index."""
-        self.finish: str | None = None
-        """The finish reason told while tokens were still missing."""
-        self.limit_s: float | None = None
-        """When the present stage is given up, on the monotonic clock; None never."""
-
-    @property
-    def boxes(self) -> tuple[str, ...]:
-        """The boxes that hold something for it."""
-        return tuple(dict.fromkeys((self.decision.prefill_box, self.decision.decode_box)))
-
-    def needs(self, box: str) -> bool:
-        """Whether losing `box` now loses the attempt."""
-        if self.stage is Stage.WRITING:
-            return box == self.decision.decode_box
-        return box in self.boxes
-
-
-class Base(Protocol):
-    """What a flight asks of the router."""
-
-    detection_s: float
-
-    def place(self, flight: Flight) -> Decision | None:
-        """Where a new flight goes; None when no box can be used."""
-        ...
-
-    def place_again(self, flight: Flight, reason: str, avoid: str | None) -> Decision | None:
-        """Where a flight that lost its box goes on; None when no box can be used."""
-        ...
-
-    def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
-        """The hand-off address of a box that reserved room; None when it is gone."""
-        ...
-
-    def send(self, box: str, message: ToWorker) -> bool:
-        """Whether the message was handed over for a living worker."""
-        ...
-
-    def cancel(self, box: str, wire_id: str) -> None:
-        """Have a worker forget an attempt."""
-        ...
-
-    def listen(self, wire_id: str, flight: Flight) -> None:
-        """Bring a flight what is said about this wire id."""
-        ...
-
-    def unlisten(self, wire_id: str) -> None:
-        """Drop what is still said about this wire id."""
-        ...
-
-    def usable_boxes(self) -> int:
-        """How many boxes can be used."""
-        ...
-
-    async def until_usable(self, timeout_s: float) -> None:
-        """Return when a box can be used, or after the time."""
-        ...
-
-    def expected_handoff_s(self, decision: Decision, tokens: int) -> float | None:
-        """How long a hand-off of so many tokens should take; None when never measured."""
-        ...
-
-    def fault(self, box: str | None, kind: str, sentence: str) -> None:
-        """Tell the watchers of a fault."""
-        ...
-
-
-class Order(Struct, frozen=True, kw_only=True):
-    """What is to be answered."""
-
-    request_id: str
-    token_ids: list[int]
-    sampling: SamplingParams
-    setting: ModeSetting
-    received_s: float
-    """Receipt of the whole request, on the router's monotonic clock."""
-    deadline_s: float
-    """When it is given up, on the same clock."""
-    tokenise_s: float | None
-    wall_time: str
-    prefix: Sequence[int] = ()
-    """Chained hashes of the prompt, for the guess at what is cached where."""
-    internal: bool = False
-    """The router's own health check: not recorded."""
-    stop_ids: frozenset[int] = frozenset()
-    """Token ids that end the answer."""
 
 
 class Flight:
@@ -194,39 +58,24 @@ class Flight:
         self.inbox: asyncio.Queue[tuple[str, str, Item]] = asyncio.Queue()
         """(box, wire id, what it said); at most one entry per token plus a few."""
         self.tokens: list[int] = []
-        self.token_s: list[float] = []
         self.attempt: Attempt | None = None
         self.fingerprint: str | None = None
         """Of the box that it was first placed on; it never goes on on another kind."""
         self.finish_reason: str | None = None
-        self.cached_tokens = 0
         self.ended = False
         self._base = base
         self._given: deque[GivenToken] = deque()
         self._attempts = 0
         self._failures = 0
         self._refusals = 0
-        self._moves = 0
         self._homeless: str | None = None
         """Why it has no box now, for the record."""
-        self._why: list[str] = []
-        self._first: Decision | None = None
-        self._prefilled: PrefillDone | None = None
-        self._transfer: TransferEvent | None = None
-        self._committed_s: float | None = None
-        self._split_committed = False
-        self.reported = asyncio.Event()
-        """Set once the sender's account of a committed hand-off is here."""
+        self.story = Story(order)
 
     @property
     def waiting(self) -> bool:
         """Before its first token."""
         return not self.tokens
-
-    @property
-    def awaits_report(self) -> bool:
-        """Whether the sender's account of a committed hand-off is still to come."""
-        return self._split_committed and self._transfer is None
 
     # -------------------------------------------------------------- giving tokens
 
@@ -241,14 +90,14 @@ class Flight:
                 await self._hear(self.attempt)
         piece = self._given.popleft()
         if piece.token is not None:
-            self.token_s.append(time.monotonic())
+            self.story.token_s.append(time.monotonic())
         return piece
 
     def stop_here(self) -> None:
         """The answer ends with what was given: a stop string was met."""
         self.finish_reason = "stop"
         self._given.clear()
-        del self.tokens[len(self.token_s) :]
+        del self.tokens[len(self.story.token_s) :]
         self._withdraw()
 
     async def _hear(self, attempt: Attempt) -> None:
@@ -264,7 +113,7 @@ class Flight:
             self._too_late(attempt)
             return
         if isinstance(item, HandoffReport):
-            self.note_transfer(item)
+            self.story.transferred(item)
         if isinstance(item, Cancelled):
             raise ApiError(409, "The request was cancelled.", code="cancelled")
         if wire_id == attempt.wire_id or isinstance(item, BoxLost):
@@ -275,7 +124,8 @@ class Flight:
             case GivenToken():
                 self._take(attempt, item)
             case PrefillDone():
-                self._note_prefill(attempt, item)
+                attempt.unread_tokens = 0
+                self.story.prefilled(item)
             case Reserved():
                 self._reserved(attempt, item)
             case Committed():
@@ -322,7 +172,7 @@ class Flight:
         attempt.unread_tokens = 0
         if given.finish is not None:
             self.finish_reason = given.finish
-            if attempt.decision.kind == "split" and not self._split_committed:
+            if attempt.decision.kind == "split" and not self.story.split_committed:
                 # It ended with the first token: the room kept for it is not needed.
                 self._base.cancel(attempt.decision.decode_box, attempt.wire_id)
         elif attempt.stage is Stage.READING:
@@ -369,16 +219,17 @@ class Flight:
         """Begin an attempt: reserve for a hand-off, else submit."""
         number = self._attempts
         self._attempts += 1
-        wire_id = self.order.request_id + (f"+{number}" if number else "")
+        wire_id = wire_id_of(self.order.request_id, number)
         unread = len(self.order.token_ids) + len(self.tokens)
         attempt = Attempt(wire_id, decision, len(self.tokens), unread)
-        self._first = self._first or decision
-        self._why.append(decision.why)
+        self.story.placed(decision)
         self.attempt = attempt
         self._base.listen(wire_id, self)
         if decision.kind == "split":
             attempt.limit_s = time.monotonic() + self._base.detection_s
-            sent = self._base.send(decision.decode_box, self._reserve(attempt))
+            sent = self._base.send(
+                decision.decode_box, reserve_of(self.order, attempt, self.tokens, self._left_s())
+            )
             box = decision.decode_box
         else:
             sent = self._base.send(decision.prefill_box, self._submit(attempt, None))
@@ -389,33 +240,14 @@ class Flight:
     def _left_s(self) -> float:
         return max(0.001, self.order.deadline_s - time.monotonic())
 
-    def _reserve(self, attempt: Attempt) -> Reserve:
-        return Reserve(
-            request_id=attempt.wire_id,
-            token_ids=self.order.token_ids + self.tokens,
-            prompt_tokens=len(self.order.token_ids),
-            sampling=self.order.sampling,
-            deadline_s=self._left_s(),
-            from_box=attempt.decision.prefill_box,
-            kv_wire=self.order.setting.kv_wire,
-        )
-
     def _submit(self, attempt: Attempt, handoff: HandoffTarget | None) -> Submit:
-        return Submit(
-            request_id=attempt.wire_id,
-            token_ids=self.order.token_ids + self.tokens,
-            prompt_tokens=len(self.order.token_ids),
-            sampling=self.order.sampling,
-            chunk_tokens=attempt.decision.chunk_tokens,
-            deadline_s=self._left_s(),
-            handoff=handoff,
-        )
+        return submit_of(self.order, attempt, self.tokens, self._left_s(), handoff)
 
     def _reserved(self, attempt: Attempt, reserved: Reserved) -> None:
         if attempt.stage is not Stage.RESERVING:
             return
         attempt.stage, attempt.limit_s = Stage.READING, None
-        self.cached_tokens = max(self.cached_tokens, reserved.cached_tokens)
+        self.story.cached(reserved.cached_tokens)
         target = self._base.target(attempt.decision.decode_box, reserved)
         prefill_box = attempt.decision.prefill_box
         if target is not None:
@@ -452,7 +284,7 @@ class Flight:
         if self.tokens:
             # Its client already reads the answer, so it waits for room instead of failing.
             await asyncio.sleep(min(REFUSED_PAUSE_S, self._left_s()))
-        self._moves -= 1  # nothing was lost: it had not been taken
+        self.story.moves -= 1  # nothing was lost: it had not been taken
         self._move(attempt, f"{box} refused it ({refused.what})", box, f"refused_{refused.kind}")
 
     def _worker_failed(self, attempt: Attempt, box: str, failed: Failed) -> None:
@@ -475,7 +307,7 @@ class Flight:
         """Go on elsewhere with the prompt and every token so far."""
         self._base.fault(avoid, kind, f"{self.order.request_id}: {reason}")
         self._withdraw()
-        self._moves += 1
+        self.story.moves += 1
         self._homeless = reason
         if self._is_whole():
             return
@@ -504,27 +336,14 @@ class Flight:
             for box in attempt.boxes:
                 self._base.cancel(box, attempt.wire_id)
 
-    # -------------------------------------------------------------- notes for the record
-
-    def _note_prefill(self, attempt: Attempt, done: PrefillDone) -> None:
-        attempt.unread_tokens = 0
-        self.cached_tokens = max(self.cached_tokens, done.cached_tokens)
-        self._prefilled = self._prefilled or done
-
     def _commit(self, attempt: Attempt) -> None:
         if attempt.decision.kind != "split":
             return
         attempt.stage = Stage.WRITING
         attempt.limit_s = None
-        self._split_committed = True
-        self._committed_s = time.monotonic()
+        self.story.committed()
 
-    def note_transfer(self, report: HandoffReport) -> None:
-        """Keep the sender's account of a committed hand-off for the record."""
-        if report.event.committed:
-            self._transfer = report.event
-            self._split_committed = True
-            self.reported.set()
+    # -------------------------------------------------------------- the end
 
     def end(self) -> None:
         """Nothing more is wanted: what still runs anywhere is cancelled."""
@@ -534,54 +353,5 @@ class Flight:
 
     def record(self, outcome: Outcome, error: str | None) -> RequestRecord:
         """What happened, as far as it is known now."""
-        first, prefilled, transfer = self._first, self._prefilled, self._transfer
-        return RequestRecord(
-            request_id=self.order.request_id,
-            mode=self.order.setting.mode,
-            served=self._served(),
-            prefill=first.prefill if first else self.order.setting.prefill,
-            prefill_box=first.prefill_box if first else None,
-            decode_box=self._decode_box(),
-            why="; ".join(self._why) or "it was never placed",
-            outcome=outcome,
-            finish_reason=self.finish_reason,
-            error=error,
-            prompt_tokens=len(self.order.token_ids),
-            output_tokens=len(self.token_s),
-            cached_tokens=self.cached_tokens,
-            received_s=self.order.received_s,
-            token_s=tuple(self.token_s),
-            tokenise_s=self.order.tokenise_s,
-            queue_s=prefilled.queue_s if prefilled else None,
-            prefill_s=prefilled.prefill_s if prefilled else None,
-            handoff_s=transfer.end_s - transfer.start_s if transfer else None,
-            handoff_exposed_s=transfer.exposed_s if transfer else None,
-            handoff_bytes=transfer.bytes if transfer else None,
-            handoff_tokens=transfer.tokens if transfer else None,
-            first_decode_s=self._first_decode_s(),
-            resubmitted=self._moves,
-            wall_time=self.order.wall_time,
-        )
-
-    def _served(self) -> str:
-        if not self.token_s:
-            return "none"
-        if self._moves:
-            return "resumed"
-        return "split" if self._split_committed else "colocated"
-
-    def _decode_box(self) -> str | None:
-        if self.attempt is not None:
-            return self.attempt.decision.decode_box
-        return self._first.decode_box if self._first else None
-
-    def _first_decode_s(self) -> float | None:
-        if len(self.token_s) < 2 or self._moves:
-            return None
-        began_s = self._committed_s if self._split_committed else self.token_s[0]
-        return max(0.0, self.token_s[1] - began_s) if began_s is not None else None
-
-
-def with_tokens(sampling: SamplingParams, max_tokens: int, seed: int) -> SamplingParams:
-    """The sampling parameters with the answer's length and this choice's seed."""
-    return msgspec.structs.replace(sampling, max_tokens=max_tokens, seed=seed)
+        placed = self.attempt.decision if self.attempt else None
+        return self.story.record(outcome, error, self.finish_reason, placed)

@@ -65,7 +65,7 @@ async def echo_request_id(request: web.Request, response: web.StreamResponse) ->
 
 def _own_id(given: str, fleet: Fleet) -> str:
     """The client's id where it can be used as one, else a fresh one."""
-    if _ID.fullmatch(given) and not fleet.is_flying(given):
+    if _ID.fullmatch(given) and given not in fleet.board:
         return given
     return uuid.uuid4().hex
 

@@ -84,7 +84,7 @@ class Health:
 
     async def _asked(self) -> Verdict:
         began_s = time.monotonic()
-        fingerprint = self._reader.fleet.status().fingerprint
+        fingerprint = self._reader.fleet.fingerprint
         try:
             text = await self._answer(began_s)
         except ApiError as error:

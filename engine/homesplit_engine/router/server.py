@@ -19,10 +19,11 @@ from homesplit_engine.router.answer import Reader
 from homesplit_engine.router.desk import Desk
 from homesplit_engine.router.doors import Doors
 from homesplit_engine.router.errors import ApiError
-from homesplit_engine.router.fleet import Fleet, check_setting
+from homesplit_engine.router.fleet import Fleet
 from homesplit_engine.router.gate import echo_request_id, gate, read_api_key
 from homesplit_engine.router.health import Health
 from homesplit_engine.router.metrics import Metrics
+from homesplit_engine.router.setting import check_setting
 from homesplit_engine.router.template import load_template
 from homesplit_engine.router.text import load_tokenizer
 

@@ -1,0 +1,69 @@
+"""Who is let in: bounded queues, and an early refusal of whom waiting could only disappoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from homesplit_engine.config import RouterConfig
+from homesplit_engine.router.board import Board
+from homesplit_engine.router.errors import busy
+from homesplit_engine.router.overload import Overload
+from homesplit_engine.router.pressure import Pressure
+
+MOST_RETRY_S = 60.0
+SURE_SHARE = 0.8
+"""A request is let in when its expected wait is within this share of its limit: waits scatter."""
+
+
+class Admission:
+    """Judges each request before it is taken in; once in, it is never dropped."""
+
+    def __init__(
+        self, config: RouterConfig, board: Board, pressure: Pressure, clock: Callable[[], float]
+    ) -> None:
+        self._config = config
+        self._board = board
+        self._pressure = pressure
+        self._clock = clock
+        self._overload = Overload(config.ttft_target_s)
+
+    def admit(
+        self, requests: int, prompt_tokens: int = 0, first_token_s: float | None = None
+    ) -> None:
+        """Raise the 429 when so many more requests would overfill the queue or come too late.
+
+        `first_token_s`: when the client gives up; the settings' own limit always holds, and
+        under overload the TTFT target as well.
+        """
+        waiting = self._board.counts().waiting
+        if waiting + requests > self._config.max_waiting:
+            raise busy(
+                f"{waiting} requests wait for their first token already, the most that is let in "
+                f"is {self._config.max_waiting}. Try again later.",
+                retry_after_s=self._drain_s(),
+            )
+        ahead = self._board.tokens_waiting()
+        wait_s = self._pressure.wait_s(ahead + prompt_tokens)
+        if wait_s is None:
+            return
+        limit_s = self._limit_s(first_token_s, wait_s, self._pressure.wait_s(prompt_tokens))
+        # With nobody ahead nothing is gained by refusing, however slow the boxes are.
+        if limit_s is not None and ahead and wait_s > SURE_SHARE * limit_s:
+            raise busy(
+                f"The first token would come after about {wait_s:.1f} s, behind {waiting} others; "
+                f"the limit is {limit_s:g} s. Try again later.",
+                retry_after_s=min(MOST_RETRY_S, wait_s - SURE_SHARE * limit_s),
+            )
+
+    def _limit_s(
+        self, client_s: float | None, wait_s: float, alone_s: float | None
+    ) -> float | None:
+        """The strictest limit that holds now; None when there is none."""
+        target_s = self._overload.limit_s(wait_s, alone_s or 0.0, self._clock())
+        limits = (client_s, self._config.first_token_deadline_s, target_s)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def _drain_s(self) -> float:
+        """How long the prompts now waiting take, as measured; else one second."""
+        drain_s = self._pressure.wait_s(self._board.tokens_waiting())
+        return min(MOST_RETRY_S, max(1.0, drain_s or 1.0))

@@ -1,0 +1,51 @@
+"""Tells a burst from an overload, so that the one is queued and the other refused at the target.
+
+A burst's queue goes away by itself. A queue that has stood above the TTFT target for ten times
+that target will not: from then on whoever would come after the target is refused, until the
+queue has been short for as long. (The idea is that of CoDel, which tells good queues from bad
+ones in network equipment: Nichols and Jacobson, "Controlling Queue Delay", 2012.)
+"""
+
+from __future__ import annotations
+
+STANDS_TARGETS = 10.0
+"""A queue longer than the target for so many targets is no burst; shorter so long, it is over."""
+SHORT_SHARE = 0.5
+"""Below this share of the target the queue counts as short."""
+
+
+class Overload:
+    """Watches the wait that each newcomer would have; time comes in."""
+
+    def __init__(self, target_s: float | None) -> None:
+        self._target_s = target_s
+        self._long_since_s: float | None = None
+        self._short_since_s: float | None = None
+        self.stands = False
+        """Whether there is more to do, for longer, than the boxes can do in time."""
+
+    def limit_s(self, wait_s: float, alone_s: float, now_s: float) -> float | None:
+        """The longest wait that is let in now; None while nothing has to be refused for it.
+
+        `alone_s` is the wait with nobody ahead: where that is no better than the target,
+        refusing saves nobody's.
+        """
+        if self._target_s is None:
+            return None
+        self._watch(wait_s, now_s, self._target_s)
+        return self._target_s if self.stands and alone_s < self._target_s / 2 else None
+
+    def _watch(self, wait_s: float, now_s: float, target_s: float) -> None:
+        self._long_since_s = _since(self._long_since_s, wait_s > target_s, now_s)
+        self._short_since_s = _since(self._short_since_s, wait_s < SHORT_SHARE * target_s, now_s)
+        after_s = STANDS_TARGETS * target_s
+        if self._long_since_s is not None and now_s - self._long_since_s >= after_s:
+            self.stands = True
+        if self._short_since_s is not None and now_s - self._short_since_s >= after_s:
+            self.stands = False
+
+
+def _since(before_s: float | None, holds: bool, now_s: float) -> float | None:
+    if not holds:
+        return None
+    return now_s if before_s is None else before_s
