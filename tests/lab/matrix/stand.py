@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from homesplit_engine.config import Keys, RouterConfig, WorkerAddress, WorkerConfig
@@ -21,6 +22,7 @@ from tests.engine.router_kit import make_tokenizer
 from tests.engine.tiny import make_model
 from tests.lab.api import RunningLab
 from tests.lab.errors import LabError
+from tests.lab.inside import exec_command
 from tests.lab.kernel import mount
 from tests.lab.matrix.cells import OTHER_BOX, ROUTER_BOX
 from tests.lab.matrix.traffic import Traffic, wait_until
@@ -38,7 +40,7 @@ DETECTION_S = 2.0
 DEADLINE_S = 120.0
 START_S = 90.0
 DISK_BYTES = 8 * 2**20
-MODEL = {
+MODEL: dict[str, Any] = {
     "vocab_size": 262,
     "hidden_size": 256,
     "intermediate_size": 512,
@@ -208,8 +210,6 @@ class Stand:
         self._spawn_command(box, name, command)
 
     def _spawn_command(self, box: str, name: str, command: list[str]) -> None:
-        from tests.lab.inside import exec_command
-
         clock = self.folder.parent / "clock.so"
         environment = {**os.environ, "HOMELAB_CLOCK": str(self.clock_file)}
         if clock.exists():

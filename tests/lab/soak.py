@@ -1,0 +1,194 @@
+"""Mixed traffic with faults at random for as long as asked, watched for growth and wrong text.
+
+    python -m tests.lab.soak --minutes N [--seed S]
+
+The deployment is that of the fault matrix. Four clients ask at random, some leave early, some
+sample; the mode changes; about every half minute something breaks. Every greedy text is compared
+with the undisturbed one. Between faults, with nobody asking, what each process holds is noted:
+resident bytes, open files, blocks. Prints one JSON document; exit 1 when something was lost,
+another text came, blocks stayed, or a process that lived on kept growing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.lab.api import running_lab
+from tests.lab.matrix.cells import MODES, OTHER_BOX, ROUTER_BOX
+from tests.lab.matrix.harm import Harm
+from tests.lab.matrix.moments import KINDS, TOKENS, prompt_of
+from tests.lab.matrix.run import Known
+from tests.lab.matrix.stand import SETTINGS, Stand, standing
+from tests.lab.matrix.traffic import wait_until
+
+CLIENTS = 4
+FAULTS = (
+    *("kill-a", "kill-b", "kill-router", "stop-5", "cut-and-back", "loss", "latency", "rate"),
+    *("no-blocks", "clock-back"),
+)
+CALM_S = 20.0
+"""Traffic between two faults."""
+WHOLE_S = 120.0
+GROWTH = 1.25
+"""A process that lived through all of it may hold so many times what it held after warm-up."""
+WARM_ROUNDS = 3
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of everything."""
+
+    rounds: int = 0
+    asked: int = 0
+    whole: int = 0
+    left: int = 0
+    refused: int = 0
+    """Answered with 429 or 503 before they were taken in."""
+    broken_with_router: int = 0
+    lost: list[str] = field(default_factory=list[str])
+    wrong_text: list[str] = field(default_factory=list[str])
+    still_held: list[str] = field(default_factory=list[str])
+    grown: list[str] = field(default_factory=list[str])
+    faults: dict[str, int] = field(default_factory=dict[str, int])
+    held: dict[str, list[tuple[int, int, int]]] = field(
+        default_factory=dict[str, list[tuple[int, int, int]]]
+    )
+    """Of each process, after each round: pid, resident bytes, open files."""
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was as it must not be."""
+        return not (self.lost or self.wrong_text or self.still_held or self.grown)
+
+
+class Soak:
+    """The clients and the breaking of things."""
+
+    def __init__(self, stand: Stand, known: Known, seed: int) -> None:
+        self._stand = stand
+        self._known = known
+        self._chance = random.Random(seed)
+        self._lock = threading.Lock()
+        self._calm = threading.Event()
+        self._router_dies = False
+        self.tally = Tally()
+
+    def run(self, minutes: float) -> Tally:
+        """Round after round until the time is over."""
+        end_s = time.monotonic() + 60 * minutes
+        while time.monotonic() < end_s:
+            self._round()
+            if self.tally.still_held:
+                break
+        self._judge_growth()
+        return self.tally
+
+    def _round(self) -> None:
+        """Traffic, a fault in the middle of it, silence, a look at what is held."""
+        self._stand.traffic.set_mode(SETTINGS[self._chance.choice(MODES)])
+        fault = self._chance.choice(FAULTS)
+        self._router_dies = fault == "kill-router"
+        self._calm.clear()
+        clients = [threading.Thread(target=self._client, args=(n,)) for n in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        time.sleep(CALM_S / 2)
+        with Harm(self._stand, fault).done_to(list):
+            time.sleep(CALM_S / 2)
+        self._calm.set()
+        for client in clients:
+            client.join()
+        tally = self.tally
+        tally.rounds += 1
+        tally.faults[fault] = tally.faults.get(fault, 0) + 1
+        if not wait_until(self._stand.is_whole, WHOLE_S, 0.2):
+            tally.still_held.append(f"not whole after {fault}: {self._stand.last_words()}")
+        elif not wait_until(lambda: self._stand.held() is None, WHOLE_S, 0.2):
+            tally.still_held.append(f"after {fault}: {self._stand.held()}")
+        self._note_processes()
+        print(f"round {tally.rounds} {fault}: {tally.whole} whole", file=sys.stderr, flush=True)
+
+    def _client(self, number: int) -> None:
+        chance = random.Random(f"{number} {self.tally.rounds} {self._chance.random()}")
+        while not self._calm.is_set():
+            self._ask(chance)
+            time.sleep(chance.uniform(0.0, 1.0))
+
+    def _ask(self, chance: random.Random) -> None:
+        kind, sampled = chance.choice(KINDS), chance.random() < 0.2
+        name = f"soak-{time.monotonic_ns()}-{chance.randrange(10**6)}"
+        stream = self._stand.traffic.ask(name, prompt_of(kind), TOKENS, sampled=sampled)
+        leaves = chance.random() < 0.25
+        if leaves and not stream.done.wait(chance.uniform(0.0, 3.0)):
+            self._stand.traffic.cancel(name)
+        ended = stream.done.wait(180)
+        with self._lock:
+            tally = self.tally
+            tally.asked += 1
+            error = stream.error or ""
+            if not ended:
+                tally.lost.append(f"{name} {kind}: never ended")
+            elif leaves and not stream.finish:
+                tally.left += 1
+            elif stream.broken and self._router_dies:
+                tally.broken_with_router += 1
+            elif error.startswith(("429", "503")):
+                tally.refused += 1
+            elif error or stream.broken:
+                tally.lost.append(f"{name} {kind}: {error or 'broken off'}")
+            elif not sampled and stream.text != self._known.texts[kind]:
+                tally.wrong_text.append(f"{name} {kind}")
+            else:
+                tally.whole += 1
+
+    def _note_processes(self) -> None:
+        for name in (ROUTER_BOX, OTHER_BOX, "router"):
+            pid = self._stand.pid(name)
+            if pid is not None:
+                process = psutil.Process(pid)
+                row = (pid, process.memory_info().rss, process.num_fds())
+                self.tally.held.setdefault(name, []).append(row)
+
+    def _judge_growth(self) -> None:
+        """Each process from its own warm-up on: a new one begins anew."""
+        for name, rows in self.tally.held.items():
+            for pid in dict.fromkeys(row[0] for row in rows):
+                lived = [row for row in rows if row[0] == pid][WARM_ROUNDS:]
+                if len(lived) < WARM_ROUNDS:
+                    continue
+                first, last = lived[0], lived[-1]
+                if last[1] > GROWTH * first[1]:
+                    self.tally.grown.append(f"{name}: {first[1]} to {last[1]} bytes")
+                if last[2] > first[2] + 16:
+                    self.tally.grown.append(f"{name}: {first[2]} to {last[2]} open files")
+
+
+def main() -> int:
+    """Run and print; 1 when something was not as it must be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, required=True)
+    parser.add_argument("--seed", type=int, default=8)
+    parser.add_argument("--subnet", default="10.87.0.0/24")
+    args = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="homesplit-soak-") as folder,
+        running_lab(2, "100mbit", subnet=args.subnet) as lab,
+        standing(lab, Path(folder), wire=False) as stand,
+    ):
+        tally = Soak(stand, Known.learn(stand), args.seed).run(args.minutes)
+    print(json.dumps(asdict(tally) | {"minutes": args.minutes}, indent=1))
+    return int(not tally.good)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
