@@ -1,10 +1,11 @@
 """Goodput as the offered load grows from half to ten times the capacity.
 
-    python -m tests.bench.overload [--seconds 10]
+    python -m tests.bench.overload [--seconds 10] [--silent]
 
 Two stub workers with a fixed prefill rate, so that the capacity is known to the token; the
 router, HTTP and the clients are real. Clients say how long they wait for a first token
-(`x-first-token-deadline-s`), and the router refuses at once whom it could only disappoint.
+(`x-first-token-deadline-s`), and the router refuses at once whom it could only disappoint; with
+`--silent` they say nothing, and the deployment's TTFT target is what counts once a queue stands.
 Prints one JSON document.
 """
 
@@ -34,10 +35,10 @@ TPOT_TARGET_S = 0.1
 LOADS = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-async def one(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+async def one(http: aiohttp.ClientSession, url: str, silent: bool) -> dict[str, Any]:
     """One streamed request as its client saw it."""
     body = {"prompt": "a" * PROMPT_TOKENS, "max_tokens": OUTPUT_TOKENS, "stream": True}
-    headers = {"x-first-token-deadline-s": str(TTFT_TARGET_S)}
+    headers = {} if silent else {"x-first-token-deadline-s": str(TTFT_TARGET_S)}
     began_s, times = time.perf_counter(), list[float]()
     async with http.post(url + "/v1/completions", json=body, headers=headers) as answer:
         if answer.status != 200:
@@ -54,7 +55,11 @@ async def one(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
 
 
 async def offer(
-    http: aiohttp.ClientSession, running: Running, times_capacity: float, seconds: float
+    http: aiohttp.ClientSession,
+    running: Running,
+    times_capacity: float,
+    seconds: float,
+    silent: bool,
 ) -> dict[str, Any]:
     """An open loop of evenly spaced requests."""
     rate = times_capacity * CAPACITY_REQUESTS_PER_S
@@ -62,7 +67,7 @@ async def offer(
     began_s = time.perf_counter()
     for number in range(round(rate * seconds)):
         await asyncio.sleep(max(0.0, began_s + number / rate - time.perf_counter()))
-        tasks.append(asyncio.create_task(one(http, running.url)))
+        tasks.append(asyncio.create_task(one(http, running.url, silent)))
     offered_s = time.perf_counter() - began_s
     seen = await asyncio.gather(*tasks)
     served = sorted(s["ttft_s"] for s in seen if s["status"] == 200)
@@ -79,14 +84,14 @@ async def offer(
         "good": good,
         "goodput_requests_per_s": good / offered_s,
         "ttft_s": {
-            "p50": served[len(served) // 2],
-            "p99": served[int(0.99 * (len(served) - 1))],
+            "p50": served[len(served) // 2] if served else None,
+            "p99": served[int(0.99 * (len(served) - 1))] if served else None,
         },
         "router_rss_mib": psutil.Process(running.processes[-1].pid).memory_info().rss / 2**20,
     }
 
 
-async def measure(seconds: float) -> dict[str, Any]:
+async def measure(seconds: float, silent: bool) -> dict[str, Any]:
     """Every load in turn on one deployment."""
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -103,9 +108,9 @@ async def measure(seconds: float) -> dict[str, Any]:
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
                 await until_usable(http, running.url)
-                await offer(http, running, 0.5, 3.0)
+                await offer(http, running, 0.5, 3.0, silent)
                 for load in LOADS:
-                    found.append(await offer(http, running, load, seconds))
+                    found.append(await offer(http, running, load, seconds, silent))
                     await asyncio.sleep(1.5)
         finally:
             for process in running.processes:
@@ -114,6 +119,7 @@ async def measure(seconds: float) -> dict[str, Any]:
                 process.wait(timeout=10)
     at_capacity = found[LOADS.index(1.0)]["goodput_requests_per_s"]
     return {
+        "clients_say_their_limit": not silent,
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
         "capacity_requests_per_s": CAPACITY_REQUESTS_PER_S,
@@ -126,7 +132,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.overload", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
-    print(json.dumps(asyncio.run(measure(parser.parse_args().seconds)), indent=2))
+    parser.add_argument("--silent", action="store_true")
+    args = parser.parse_args()
+    print(json.dumps(asyncio.run(measure(args.seconds, args.silent)), indent=2))
 
 
 if __name__ == "__main__":
