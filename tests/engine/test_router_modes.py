@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 from homesplit_engine.records import ModeSetting, RequestRecord
 from homesplit_engine.wire.messages import Reserve, Submit
@@ -273,3 +274,14 @@ def test_the_router_loads_neither_torch_nor_transformers() -> None:
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert json.loads(output) == []
+
+
+async def test_an_answer_under_way_is_told_when_the_router_is_stopped(tmp_path: Path) -> None:
+    settings = {"left": stub_settings(step_s=0.05)}
+    async with aiohttp.ClientSession() as outliving:
+        async with rig(tmp_path, boxes=("left",), settings=settings) as running:
+            body = {"prompt": "ab", "max_tokens": 1000, "stream": True}
+            answer = await outliving.post(running.url + "/v1/completions", json=body)
+            await answer.content.readline()
+        told = [line async for line in answer.content if line.startswith(b"data: {")]
+    assert json.loads(told[-1][6:])["error"]["code"] == "router_stopped"

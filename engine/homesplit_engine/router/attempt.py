@@ -70,6 +70,10 @@ class Cancelled(Struct, frozen=True):
     """Someone other than the client ended this request."""
 
 
+class Stopping(Struct, frozen=True):
+    """The router is told to end: what is under way here can't go on."""
+
+
 class GivenToken(Struct, frozen=True):
     """A token, and the answer's finish reason when the worker ended it with this token."""
 
@@ -87,6 +91,7 @@ Item = (
     | Failed
     | BoxLost
     | Cancelled
+    | Stopping
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from homesplit_engine.policy import Decision
+from homesplit_engine.records import KvWire
 from homesplit_engine.wire.messages import HandoffTarget, Reserved, ToWorker
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Base(Protocol):
         """Return when a box can be used, or after the time."""
         ...
 
-    def expected_handoff_s(self, decision: Decision, tokens: int) -> float | None:
+    def expected_handoff_s(self, decision: Decision, tokens: int, kv_wire: KvWire) -> float | None:
         """How long a hand-off of so many tokens should take; None when never measured."""
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from homesplit_engine.policy import BoxView, Decision
+from homesplit_engine.records import KvWire
 from homesplit_engine.router.attempt import Stage
 from homesplit_engine.router.flight import Flight
 from homesplit_engine.router.link import WorkerLink
@@ -114,13 +115,14 @@ class Board:
         )
 
     def expected_handoff_s(
-        self, decision: Decision, tokens: int, link: WorkerLink, rates: Rates
+        self, decision: Decision, tokens: int, kv_wire: KvWire, link: WorkerLink, rates: Rates
     ) -> float | None:
         """How long a hand-off should take beside the others; None when never measured."""
         rate = rates.link_bytes_per_s.get((decision.prefill_box, decision.decode_box))
         if not rate or link.ready is None:
             return None
-        return tokens * link.ready.kv_bytes_per_token / rate * max(1, self.handing_over())
+        per_token = link.ready.handoff_bytes_per_token(kv_wire)
+        return tokens * per_token / rate * max(1, self.handing_over())
 
 
 def _still_to_send(flight: Flight) -> int:

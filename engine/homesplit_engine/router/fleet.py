@@ -21,9 +21,9 @@ from homesplit_engine.events import (
     WorkerLost,
 )
 from homesplit_engine.policy import BoxView, Decision, Question, decide, resume
-from homesplit_engine.records import Fault, ModeSetting, ModeSwitch, Outcome
+from homesplit_engine.records import Fault, KvWire, ModeSetting, ModeSwitch, Outcome
 from homesplit_engine.router.admission import Admission
-from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Item, Order
+from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Item, Order, Stopping
 from homesplit_engine.router.board import Board
 from homesplit_engine.router.book import Book, outcome_of
 from homesplit_engine.router.errors import ApiError
@@ -234,7 +234,9 @@ class Fleet:
             prompt_tokens=len(flight.order.token_ids),
             max_tokens=flight.order.sampling.max_tokens,
             expected_output_tokens=self.rates.output_tokens,
-            kv_bytes_per_token=ready.kv_bytes_per_token if ready else None,
+            kv_bytes_per_token=ready.handoff_bytes_per_token(flight.order.setting.kv_wire)
+            if ready
+            else None,
         )
 
     def _views(self, asking: Flight) -> list[BoxView]:
@@ -272,10 +274,10 @@ class Fleet:
         """Drop what is still said about this wire id."""
         self.board.unlisten(wire_id)
 
-    def expected_handoff_s(self, decision: Decision, tokens: int) -> float | None:
+    def expected_handoff_s(self, decision: Decision, tokens: int, kv_wire: KvWire) -> float | None:
         """How long a hand-off should take beside the others; None when never measured."""
         link = self.links[decision.decode_box]
-        return self.board.expected_handoff_s(decision, tokens, link, self.rates)
+        return self.board.expected_handoff_s(decision, tokens, kv_wire, link, self.rates)
 
     def usable_boxes(self) -> int:
         """How many boxes can be used."""
@@ -320,6 +322,11 @@ class Fleet:
         for flight in flights:
             flight.inbox.put_nowait(("", "", Cancelled()))
         return bool(flights)
+
+    def end_flights(self) -> None:
+        """Tell every open answer that the router stops."""
+        for flight in self.board:
+            flight.inbox.put_nowait(("", "", Stopping()))
 
     # -------------------------------------------------------------- mode
 

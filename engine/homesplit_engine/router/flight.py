@@ -24,6 +24,7 @@ from homesplit_engine.router.attempt import (
     Item,
     Order,
     Stage,
+    Stopping,
     reserve_of,
     submit_of,
 )
@@ -46,6 +47,8 @@ from homesplit_engine.wire.messages import (
 MAX_FAILED_ATTEMPTS = 6
 """Moves after failures that a worker told of; moves after a lost worker are not counted."""
 REFUSED_PAUSE_S = 0.25
+RETURN_S = 5.0
+"""When a router that was stopped may be back, at the earliest."""
 HANDOFF_PATIENCE = 4.0
 """Times the expected hand-off that a commit may take before it is given up."""
 
@@ -116,6 +119,12 @@ class Flight:
             self.story.transferred(item)
         if isinstance(item, Cancelled):
             raise ApiError(409, "The request was cancelled.", code="cancelled")
+        if isinstance(item, Stopping):
+            raise unavailable(
+                "The router was told to stop in the middle of this answer. Ask again.",
+                retry_after_s=RETURN_S,
+                code="router_stopped",
+            )
         if wire_id == attempt.wire_id or isinstance(item, BoxLost):
             await self._deal(attempt, box, item)
 
@@ -183,7 +192,9 @@ class Flight:
             attempt.stage = Stage.WRITING
             return
         attempt.stage = Stage.HANDING_OVER
-        expected_s = self._base.expected_handoff_s(attempt.decision, len(self.order.token_ids))
+        expected_s = self._base.expected_handoff_s(
+            attempt.decision, len(self.order.token_ids), self.order.setting.kv_wire
+        )
         if expected_s is not None:
             patience_s = HANDOFF_PATIENCE * expected_s + 2 * self._base.detection_s
             attempt.limit_s = time.monotonic() + patience_s

@@ -67,6 +67,7 @@ async def serving(config: RouterConfig) -> AsyncGenerator[str]:
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         await health.close()
+        fleet.end_flights()
         await runner.cleanup()
         reader.close()
         await fleet.close()
