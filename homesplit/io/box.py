@@ -7,222 +7,13 @@ import contextlib
 import secrets
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Protocol
 
 from homesplit.errors import UnreachableError
-from homesplit.io.shell import Between, opening
-
-_PIECE_BYTES = 1 << 18
-_LARGEST_OUTPUT_BYTES = 64 << 20
-_LONGEST_LINE_BYTES = 1 << 20
-_LINES_HELD = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """What a script printed between the markers, and its exit status."""
-
-    raw: bytes
-    """Standard output, byte for byte."""
-    stderr: str
-    code: int
-
-    @property
-    def stdout(self) -> str:
-        """Standard output as text."""
-        return self.raw.decode(errors="replace")
-
-    @property
-    def ok(self) -> bool:
-        """Whether the script ended with 0."""
-        return self.code == 0
-
-
-class Reader(Protocol):
-    """The reading end of a pipe, of asyncio or asyncssh alike."""
-
-    async def read(self, n: int = -1) -> bytes: ...
-
-
-class Writer(Protocol):
-    """The writing end of a pipe, of asyncio or asyncssh alike."""
-
-    def write(self, data: bytes) -> None: ...
-    async def drain(self) -> None: ...
-    def write_eof(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipes:
-    """A started `sh` on the box: its three streams and how to end it."""
-
-    stdin: Writer
-    stdout: Reader
-    stderr: Reader
-    wait: Callable[[], object]
-    """Gives an awaitable of the exit status (None when it isn't known)."""
-    kill: Callable[[], None]
-    end: Callable[[bool], Awaitable[None]]
-    """Let go of the process and its pipes; given whether its script has ended by itself."""
-
-
-class Running:
-    """A script at work on a box: write to it, read its lines, wait for its end."""
-
-    def __init__(self, box: str, pipes: Pipes, token: str) -> None:
-        self._box = box
-        self._pipes = pipes
-        self._out = Between(token)
-        self._err = Between(token)
-        self._stdout = bytearray()
-        self._stderr = bytearray()
-        self._line = bytearray()
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue(_LINES_HELD)
-        self._on_error_line: Callable[[str], None] | None = None
-        self._error_line = bytearray()
-        self._want_lines = False
-        self._readers: list[asyncio.Task[None]] = []
-
-    def _begin(self, *, lines: bool, on_error_line: Callable[[str], None] | None) -> None:
-        self._want_lines = lines
-        self._on_error_line = on_error_line
-        self._readers = [
-            asyncio.create_task(self._read_out(), name=f"stdout of {self._box}"),
-            asyncio.create_task(self._read_err(), name=f"stderr of {self._box}"),
-        ]
-
-    async def _read_out(self) -> None:
-        try:
-            while self._out.code is None:
-                piece = await self._pipes.stdout.read(_PIECE_BYTES)
-                payload = self._out.feed(piece) if piece else self._out.rest()
-                await self._take_out(payload)
-                if not piece:
-                    break
-        finally:
-            if self._want_lines:
-                if self._line:
-                    self._offer(self._line.decode(errors="replace"))
-                self._offer(None)
-
-    async def _take_out(self, payload: bytes) -> None:
-        if not self._want_lines:
-            self._stdout += payload
-            if len(self._stdout) > _LARGEST_OUTPUT_BYTES:
-                self._pipes.kill()
-                raise UnreachableError(
-                    f"a command printed more than {_LARGEST_OUTPUT_BYTES >> 20} MiB.",
-                    where=self._box,
-                )
-            return
-        self._line += payload
-        while (at := self._line.find(b"\n")) >= 0:
-            await self._lines.put(self._line[:at].decode(errors="replace").rstrip("\r"))
-            del self._line[: at + 1]
-        del self._line[_LONGEST_LINE_BYTES:]
-
-    def _offer(self, line: str | None) -> None:
-        with contextlib.suppress(asyncio.QueueFull):
-            self._lines.put_nowait(line)
-
-    async def _read_err(self) -> None:
-        while self._err.code is None:
-            piece = await self._pipes.stderr.read(_PIECE_BYTES)
-            payload = self._err.feed(piece) if piece else self._err.rest()
-            self._stderr += payload
-            del self._stderr[: -(1 << 20)]
-            self._tell_error_lines(payload)
-            if not piece:
-                break
-
-    def _tell_error_lines(self, payload: bytes) -> None:
-        if self._on_error_line is None:
-            return
-        self._error_line += payload
-        while (at := self._error_line.find(b"\n")) >= 0:
-            self._on_error_line(self._error_line[:at].decode(errors="replace").rstrip("\r"))
-            del self._error_line[: at + 1]
-        del self._error_line[_LONGEST_LINE_BYTES:]
-
-    async def write(self, data: bytes, *, timeout_s: float = 60.0) -> None:
-        """Write to the script's standard input."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                for at in range(0, len(data), _PIECE_BYTES):
-                    self._pipes.stdin.write(data[at : at + _PIECE_BYTES])
-                    await self._pipes.stdin.drain()
-        except (TimeoutError, OSError) as error:
-            raise UnreachableError(
-                "the command took no more input.", where=self._box, do_next="Try again."
-            ) from error
-
-    def end_input(self) -> None:
-        """Close the script's standard input."""
-        with contextlib.suppress(OSError):
-            self._pipes.stdin.write_eof()
-
-    async def line(self, *, timeout_s: float) -> str | None:
-        """The next line of standard output, None at its end; raises UnreachableError."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._lines.get()
-        except TimeoutError as error:
-            raise UnreachableError(
-                f"the command said nothing for {timeout_s:g} s.",
-                where=self._box,
-                do_next="See whether the box is awake, then try again.",
-            ) from error
-
-    async def finish(self, *, timeout_s: float) -> Output:
-        """Wait for the end and give what was printed (lines that were read are not in it)."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await asyncio.gather(*self._readers)
-                code = self._out.code
-                if code is None:
-                    code = await self._exit_status()
-        except TimeoutError as error:
-            raise UnreachableError(
-                f"a command did not end within {timeout_s:g} s.",
-                where=self._box,
-                do_next="See whether the box is awake or very busy, then try again.",
-            ) from error
-        except OSError as error:
-            raise UnreachableError(
-                f"the connection broke: {error}.",
-                where=self._box,
-                do_next="See whether the box is on and reachable, then try again.",
-            ) from error
-        if not self._out.begun:
-            self._complain_no_begin(code)
-        return Output(
-            raw=bytes(self._stdout),
-            stderr=self._stderr.decode(errors="replace").strip("\n"),
-            code=code,
-        )
-
-    async def _exit_status(self) -> int:
-        status = await self._pipes.wait()  # type: ignore[misc]
-        return status if isinstance(status, int) else -1
-
-    def _complain_no_begin(self, code: int) -> None:
-        said = bytes(self._out.before + self._err.before).decode(errors="replace").strip()
-        raise UnreachableError(
-            f"the login shell did not start `sh` (exit status {code}"
-            + (f", it said: {said[-300:]!r})." if said else ")."),
-            where=self._box,
-            do_next="Check that `ssh BOX sh -c true` works there.",
-        )
-
-    async def close(self) -> None:
-        """End the script if it still runs; safe to call twice."""
-        for task in self._readers:
-            task.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
-        await self._pipes.end(self._out.code is not None)
+from homesplit.io.running import Output, Pipes, Running
+from homesplit.io.shell import opening
 
 
 class Forward(Protocol):
@@ -284,7 +75,7 @@ class Box(ABC):
                 do_next="See whether the box is awake, then try again.",
             ) from error
         running = Running(self.name, pipes, token)
-        running._begin(lines=lines, on_error_line=on_error_line)  # pyright: ignore[reportPrivateUsage]
+        running.begin(lines=lines, on_error_line=on_error_line)
         try:
             await running.write(opening(script, token), timeout_s=timeout_s)
             if input is not None:
@@ -313,10 +104,10 @@ class Box(ABC):
         idle_s: float | None = None,
     ) -> Output:
         """Run `script`, telling each line as it comes; `idle_s` bounds the wait between lines."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
+        deadline = _now() + timeout_s
         async with self.start(script, input=input, on_error_line=on_error_line) as running:
             while True:
-                left = deadline - asyncio.get_running_loop().time()
+                left = deadline - _now()
                 line = await running.line(timeout_s=max(0.01, min(left, idle_s or left)))
                 if line is None:
                     break
@@ -366,11 +157,11 @@ class Box(ABC):
         async with self.start(script, keep_input=True, lines=False) as running:
             try:
                 await self._pour(running, local, done, total, progress, deadline, stall_s)
+                output = await running.finish(timeout_s=max(stall_s, 1.0))
             except UnreachableError as error:
                 # A full disk ends the script early: what it said tells more than the broken pipe.
-                self._must(await running.finish(timeout_s=5.0), f"write {remote}")
-                raise error from None
-            output = await running.finish(timeout_s=max(stall_s, 1.0))
+                said = await running.complaint(timeout_s=5.0)
+                raise (self._cannot(f"write {remote}", said) if said else error) from error
         self._must(output, f"write {remote}")
 
     async def _part_bytes(self, part: str, total: int) -> int:
@@ -403,11 +194,14 @@ class Box(ABC):
     def _must(self, output: Output, what: str) -> None:
         if not output.ok:
             said = output.stderr.splitlines()[-1:] or [f"exit status {output.code}"]
-            raise UnreachableError(
-                f"can't {what}: {said[0]}.",
-                where=self.name,
-                do_next="Check free space and permissions there.",
-            )
+            raise self._cannot(what, said[0])
+
+    def _cannot(self, what: str, said: str) -> UnreachableError:
+        return UnreachableError(
+            f"can't {what}: {said}.",
+            where=self.name,
+            do_next="Check free space and permissions there.",
+        )
 
     @abstractmethod
     async def close(self) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import asyncssh
 
 from homesplit.errors import UnreachableError
-from homesplit.io.box import Box, Forward, Pipes
+from homesplit.io.box import Box, Forward
+from homesplit.io.running import Pipes
 from homesplit.io.shell import COMMAND
 
 _END_WAIT_S = 2.0

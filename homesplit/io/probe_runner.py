@@ -20,7 +20,8 @@ import homesplit_probes
 from homesplit_probes import facts as probe_facts
 
 from homesplit.errors import ProbeError, UnreachableError
-from homesplit.io.box import Box, Running
+from homesplit.io.box import Box
+from homesplit.io.running import Running
 
 BOX_S = 20.0
 """For a box's figures, loading torch included; a quiet box needs less than half of it."""

@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from homesplit.errors import DeployError
-from homesplit.io.box import Box, Output
+from homesplit.io.box import Box
 from homesplit.io.box_facts import ROOT
+from homesplit.io.running import Output
 
 _DEADLINE_S = 60.0
 _HELD_CODE = 7

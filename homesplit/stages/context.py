@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from homesplit.core.events import Event
+from homesplit.io.ask import Ask
 from homesplit.io.paths import Paths, user_paths
-
-
-class Ask(Protocol):
-    """Questions that only the person can answer; the terminal app and the command line differ."""
-
-    async def trust_host_key(self, box: str, fingerprint: str) -> bool:
-        """Whether this unknown SSH host key is right."""
-        ...
-
-    async def secret(self, prompt: str) -> str | None:
-        """A passphrase or password; None when the person declines or there is no terminal."""
-        ...
 
 
 class AskNobody:

@@ -16,10 +16,10 @@ import pytest_asyncio
 
 from homesplit.errors import DeployError
 from homesplit.io import remote_process
-from homesplit.io.box import Output
 from homesplit.io.box_facts import read_facts
 from homesplit.io.local_box import LocalBox
 from homesplit.io.remote_process import EnginePlace
+from homesplit.io.running import Output
 
 _STAND_IN = """
 import json, os, pathlib, signal, sys, time

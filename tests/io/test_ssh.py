@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
@@ -18,6 +20,9 @@ from homesplit.io.local_box import LocalBox
 from homesplit.io.paths import Paths
 from homesplit.io.ssh import Connections
 from homesplit.io.target import split_target
+
+FEW: dict[str, Any] = {"rounds": 1, "ignore_few_rounds": True}
+"""The usual number of rounds takes seconds on a busy machine, and guards nothing here."""
 
 
 @dataclass
@@ -38,6 +43,13 @@ class Asked:
 
 
 class _Server(asyncssh.SSHServer):
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+
+    def begin_auth(self, username: str) -> bool:
+        self._connection.send_auth_banner('*** {"this": is "no JSON" \x1b[31m ***\n')
+        return True
+
     def password_auth_supported(self) -> bool:
         return True
 
@@ -51,6 +63,10 @@ class _Server(asyncssh.SSHServer):
 
 
 async def _sh(process: asyncssh.SSHServerProcess[bytes]) -> None:
+    """Run the command as sshd would, after what a start file prints.
+
+    Without `process.redirect`, which ends the whole connection when a command stops reading.
+    """
     process.stdout.write(b"\x1b[31mnoise of a start file {\n")
     child = await asyncio.create_subprocess_exec(
         "sh",
@@ -60,8 +76,33 @@ async def _sh(process: asyncssh.SSHServerProcess[bytes]) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    await process.redirect(child.stdin, child.stdout, child.stderr)
-    process.exit(await child.wait())
+    assert child.stdin and child.stdout and child.stderr
+    feeding = asyncio.create_task(_feed(process.stdin, child, child.stdin))
+    await asyncio.gather(_carry(child.stdout, process.stdout), _carry(child.stderr, process.stderr))
+    code = await child.wait()
+    feeding.cancel()
+    await asyncio.gather(feeding, return_exceptions=True)
+    process.exit(code)
+
+
+async def _feed(source: Any, child: asyncio.subprocess.Process, target: Any) -> None:
+    try:
+        while piece := await source.read(1 << 18):
+            target.write(piece)
+            await target.drain()
+    except asyncssh.SignalReceived:
+        child.terminate()
+    except (OSError, asyncssh.Error):
+        pass  # the command reads no more, or the client has gone
+    finally:
+        target.close()
+
+
+async def _carry(source: asyncio.StreamReader, target: Any) -> None:
+    while piece := await source.read(1 << 18):
+        with contextlib.suppress(OSError, asyncssh.Error):
+            target.write(piece)
+            await target.drain()
 
 
 @dataclass(frozen=True)
@@ -163,7 +204,9 @@ async def test_a_connection_is_used_again(lab: Lab) -> None:
 async def test_a_locked_key_is_opened_by_the_passphrase_and_a_wrong_one_asks_again(
     lab: Lab,
 ) -> None:
-    lab.client_key.write_private_key(str(lab.home / ".ssh" / "id_ed25519"), passphrase="open")
+    lab.client_key.write_private_key(
+        str(lab.home / ".ssh" / "id_ed25519"), passphrase="open", rounds=1
+    )
     ask = Asked(secrets=["wrong", "open"])
     async with lab.connections(ask) as connections:
         await connections.connect("box")
@@ -236,7 +279,7 @@ async def test_a_later_hop_is_opened_by_its_passphrase_and_the_box_by_its_passwo
 ) -> None:
     keys = {name: lab.home / ".ssh" / name for name in ("first", "second", "none")}
     for name in ("first", "second"):
-        lab.client_key.write_private_key(str(keys[name]), passphrase=f"open {name}")
+        lab.client_key.write_private_key(str(keys[name]), passphrase=f"open {name}", **FEW)
     hosts = [("hop1", "first", "none"), ("hop2", "second", "none"), ("box", "none", "hop1,hop2")]
     lab.config(
         "".join(
@@ -360,6 +403,38 @@ async def test_files_are_put_whole_with_their_mode_and_continued(box: Box, tmp_p
     assert target.stat().st_mode & 0o777 == 0o640
     assert seen[-1] == source.stat().st_size
     assert [p.name for p in target.parent.iterdir()] == ["it's here"]
+
+
+async def test_a_disk_that_fills_midway_is_named_and_the_push_goes_on_once_there_is_room(
+    box: Box, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("making a small disk needs root")
+    disk, source = tmp_path / "disk", tmp_path / "source"
+    disk.mkdir()
+    source.write_bytes(os.urandom(6 << 20))
+    target = disk / "weights"
+    await mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk))
+    try:
+        with pytest.raises(UnreachableError) as told:
+            await box.put(source, str(target), resume_key="k")
+        assert "No space left on device" in told.value.what
+        assert "free space" in (told.value.do_next or "")
+        assert not target.exists()
+        await mount("-o", "remount,size=20m", str(disk))
+        seen: list[int] = []
+        await box.put(
+            source, str(target), resume_key="k", progress=lambda done, _: seen.append(done)
+        )
+        assert seen[0] > 3 << 20
+        assert target.read_bytes() == source.read_bytes()
+    finally:
+        await mount(str(disk), program="umount")
+
+
+async def mount(*words: str, program: str = "mount") -> None:
+    process = await asyncio.create_subprocess_exec(program, *words)
+    assert await process.wait() == 0
 
 
 async def test_small_files_are_written_and_read(box: Box, tmp_path: Path) -> None:

@@ -1,0 +1,240 @@
+"""A script at work on a box: write to it, read its lines, wait for its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from homesplit.errors import UnreachableError
+from homesplit.io.shell import Between
+
+_PIECE_BYTES = 1 << 18
+_LARGEST_OUTPUT_BYTES = 64 << 20
+_LARGEST_ERROR_BYTES = 1 << 20
+_LONGEST_LINE_BYTES = 1 << 20
+_LINES_HELD = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a script printed between the markers, and its exit status."""
+
+    raw: bytes
+    """Standard output, byte for byte."""
+    stderr: str
+    code: int
+
+    @property
+    def stdout(self) -> str:
+        """Standard output as text."""
+        return self.raw.decode(errors="replace")
+
+    @property
+    def ok(self) -> bool:
+        """Whether the script ended with 0."""
+        return self.code == 0
+
+
+class Reader(Protocol):
+    """The reading end of a pipe, of asyncio or asyncssh alike."""
+
+    async def read(self, n: int = -1) -> bytes: ...
+
+
+class Writer(Protocol):
+    """The writing end of a pipe, of asyncio or asyncssh alike."""
+
+    def write(self, data: bytes) -> None: ...
+    async def drain(self) -> None: ...
+    def write_eof(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipes:
+    """A started `sh` on the box: its three streams and how to end it."""
+
+    stdin: Writer
+    stdout: Reader
+    stderr: Reader
+    wait: Callable[[], object]
+    """Gives an awaitable of the exit status (None when it isn't known)."""
+    kill: Callable[[], None]
+    end: Callable[[bool], Awaitable[None]]
+    """Let go of the process and its pipes; given whether its script has ended by itself."""
+
+
+class _Lines:
+    """Cuts a stream of bytes into lines; of an endless line only the beginning is held."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, payload: bytes) -> list[str]:
+        """The lines that `payload` completes."""
+        self._held += payload
+        *whole, rest = bytes(self._held).split(b"\n")
+        self._held[:] = rest[:_LONGEST_LINE_BYTES]
+        return [line.decode(errors="replace").rstrip("\r") for line in whole]
+
+    def rest(self) -> str | None:
+        """The last line when nothing ended it."""
+        return self._held.decode(errors="replace") if self._held else None
+
+
+class Running:
+    """A script at work on a box: write to it, read its lines, wait for its end."""
+
+    def __init__(self, box: str, pipes: Pipes, token: str) -> None:
+        self._box = box
+        self._pipes = pipes
+        self._out = Between(token)
+        self._err = Between(token)
+        self._stdout = bytearray()
+        self._stderr = bytearray()
+        self._cut_out = _Lines()
+        self._cut_err = _Lines()
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue(_LINES_HELD)
+        self._on_error_line: Callable[[str], None] | None = None
+        self._want_lines = False
+        self._readers: list[asyncio.Task[None]] = []
+
+    def begin(self, *, lines: bool, on_error_line: Callable[[str], None] | None) -> None:
+        """Start reading both streams; `lines` makes `line` work."""
+        self._want_lines = lines
+        self._on_error_line = on_error_line
+        self._readers = [
+            asyncio.create_task(self._read_out(), name=f"stdout of {self._box}"),
+            asyncio.create_task(self._read_err(), name=f"stderr of {self._box}"),
+        ]
+
+    async def _read_out(self) -> None:
+        try:
+            while self._out.code is None:
+                piece = await self._pipes.stdout.read(_PIECE_BYTES)
+                payload = self._out.feed(piece) if piece else self._out.rest()
+                await self._take_out(payload)
+                if not piece:
+                    break
+        finally:
+            if self._want_lines:
+                last = self._cut_out.rest()
+                if last is not None:
+                    self._offer(last)
+                self._offer(None)
+
+    async def _take_out(self, payload: bytes) -> None:
+        if not self._want_lines:
+            self._stdout += payload
+            if len(self._stdout) > _LARGEST_OUTPUT_BYTES:
+                self._pipes.kill()
+                raise UnreachableError(
+                    f"a command printed more than {_LARGEST_OUTPUT_BYTES >> 20} MiB.",
+                    where=self._box,
+                )
+            return
+        for line in self._cut_out.feed(payload):
+            await self._lines.put(line)
+
+    def _offer(self, line: str | None) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            self._lines.put_nowait(line)
+
+    async def _read_err(self) -> None:
+        while self._err.code is None:
+            piece = await self._pipes.stderr.read(_PIECE_BYTES)
+            payload = self._err.feed(piece) if piece else self._err.rest()
+            self._stderr += payload
+            del self._stderr[:-_LARGEST_ERROR_BYTES]
+            if self._on_error_line is not None:
+                for line in self._cut_err.feed(payload):
+                    self._on_error_line(line)
+            if not piece:
+                break
+
+    async def write(self, data: bytes, *, timeout_s: float = 60.0) -> None:
+        """Write to the script's standard input."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                for at in range(0, len(data), _PIECE_BYTES):
+                    self._pipes.stdin.write(data[at : at + _PIECE_BYTES])
+                    await self._pipes.stdin.drain()
+        except (TimeoutError, OSError) as error:
+            raise UnreachableError(
+                "the command took no more input.", where=self._box, do_next="Try again."
+            ) from error
+
+    def end_input(self) -> None:
+        """Close the script's standard input."""
+        with contextlib.suppress(OSError):
+            self._pipes.stdin.write_eof()
+
+    async def line(self, *, timeout_s: float) -> str | None:
+        """The next line of standard output, None at its end; raises UnreachableError."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._lines.get()
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"the command said nothing for {timeout_s:g} s.",
+                where=self._box,
+                do_next="See whether the box is awake, then try again.",
+            ) from error
+
+    async def finish(self, *, timeout_s: float) -> Output:
+        """Wait for the end and give what was printed (lines that were read are not in it)."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*self._readers)
+                code = self._out.code
+                if code is None:
+                    code = await self._exit_status()
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"a command did not end within {timeout_s:g} s.",
+                where=self._box,
+                do_next="See whether the box is awake or very busy, then try again.",
+            ) from error
+        except OSError as error:
+            raise UnreachableError(
+                f"the connection broke: {error}.",
+                where=self._box,
+                do_next="See whether the box is on and reachable, then try again.",
+            ) from error
+        if not self._out.begun:
+            self._complain_no_begin(code)
+        return Output(
+            raw=bytes(self._stdout),
+            stderr=self._stderr.decode(errors="replace").strip("\n"),
+            code=code,
+        )
+
+    async def complaint(self, *, timeout_s: float) -> str | None:
+        """The last line on standard error of a script that broke off; None when it said nothing."""
+        with contextlib.suppress(TimeoutError, OSError, UnreachableError):
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._readers[1])
+        lines = self._stderr.decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+    async def _exit_status(self) -> int:
+        status = await self._pipes.wait()  # type: ignore[misc]
+        return status if isinstance(status, int) else -1
+
+    def _complain_no_begin(self, code: int) -> None:
+        said = bytes(self._out.before + self._err.before).decode(errors="replace").strip()
+        raise UnreachableError(
+            f"the login shell did not start `sh` (exit status {code}"
+            + (f", it said: {said[-300:]!r})." if said else ")."),
+            where=self._box,
+            do_next="Check that `ssh BOX sh -c true` works there.",
+        )
+
+    async def close(self) -> None:
+        """End the script if it still runs; safe to call twice."""
+        for task in self._readers:
+            task.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+        await self._pipes.end(self._out.code is not None)

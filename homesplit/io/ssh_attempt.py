@@ -1,0 +1,113 @@
+"""One attempt after another to connect and log in, each with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import asyncssh
+
+from homesplit.errors import UsageError
+from homesplit.io import known_hosts, ssh_errors, ssh_keys
+from homesplit.io.ssh_box import SshBox
+from homesplit.io.ssh_route import Route, agent_of
+
+_KEEPALIVE_S = 15
+_KEEPALIVE_MISSED = 3
+
+
+class Attempt:
+    """One attempt after another along a route; remembers the key and methods it was shown."""
+
+    def __init__(self, route: Route, tunnel: SshBox | None, seconds: float) -> None:
+        self._route = route
+        self._tunnel = tunnel
+        self._seconds = seconds
+        self.offered_key: asyncssh.SSHKey | None = None
+        self.address: str | None = None
+        self.takes_password = False
+
+    async def make(
+        self, open_keys: Sequence[asyncssh.SSHKey], keys: ssh_keys.FoundKeys, password: str | None
+    ) -> asyncssh.SSHClientConnection | str:
+        """A connection, `untrusted` or `refused`; raises UnreachableError."""
+        route = self._route
+        try:
+            async with (
+                asyncio.timeout(self._seconds),
+                ssh_keys.agent_keys(*agent_of(route, keys)) as of_agent,
+            ):
+                return await asyncssh.connect(**self._options([*of_agent, *open_keys], password))
+        except asyncssh.HostKeyNotVerifiable:
+            return "untrusted"
+        except asyncssh.PermissionDenied:
+            return "refused"
+        except (OSError, asyncssh.Error, TimeoutError) as error:
+            cause = ssh_errors.many_errors(error)
+            at = route.at + (f" over {self._tunnel.name}" if self._tunnel else "")
+            raise ssh_errors.told(cause, box=route.box, at=at, seconds=self._seconds) from error
+        except ValueError as error:
+            raise UsageError(f"the SSH set-up for {route.box} is wrong: {error}.") from error
+
+    def _options(
+        self, keys: Sequence[asyncssh.SSHKey | asyncssh.SSHKeyPair], password: str | None
+    ) -> dict[str, Any]:
+        route = self._route
+        options: dict[str, Any] = {
+            "host": route.host,
+            "port": route.port,
+            "username": route.user,
+            "config": route.config,
+            "tunnel": self._tunnel.connection if self._tunnel else None,
+            "proxy_command": route.proxy_command,
+            "host_key_alias": route.alias,
+            "known_hosts": self._trusted,
+            "client_factory": lambda: _Client(self),
+            # An empty list would make asyncssh take the usual key files instead.
+            "client_keys": list(keys) or None,
+            "agent_path": None,
+            "agent_identities": None,
+            "keepalive_interval": _KEEPALIVE_S,
+            "keepalive_count_max": _KEEPALIVE_MISSED,
+            "login_timeout": self._seconds,
+            "compression_algs": None,
+        }
+        if password is not None:
+            options["password"] = password
+        return options
+
+    def _trusted(self, host: str, address: str, port: int | None) -> Sequence[Any]:
+        """asyncssh asks which keys it may trust: host keys, authorities, revoked keys."""
+        self.address = address or None
+        route = self._route
+        entries = known_hosts.entries_for(route.trust_files, route.names(address))
+        if route.host_key is not None:
+            # The same machine at an address where its key was never seen is still the same.
+            entries += known_hosts.entries_of(route.trust_files, route.host_key)
+        return [
+            [e.key for e in entries if e.marker is None],
+            [e.key for e in entries if e.marker == "cert-authority"],
+            [e.key for e in entries if e.marker == "revoked"],
+        ]
+
+
+class _Client(asyncssh.SSHClient):
+    """Tells an attempt which host key and which ways to log in it was shown."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+
+    def validate_host_public_key(
+        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+    ) -> bool:
+        self._attempt.offered_key = key
+        return False
+
+    def password_auth_requested(self) -> str | None:
+        self._attempt.takes_password = True
+        return None
+
+    def kbdint_auth_requested(self) -> Any:
+        self._attempt.takes_password = True
+        return NotImplemented

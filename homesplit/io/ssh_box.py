@@ -1,0 +1,139 @@
+"""A box over an SSH connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import asyncssh
+
+from homesplit.errors import UnreachableError
+from homesplit.io.box import Box, Forward
+from homesplit.io.running import Pipes
+from homesplit.io.shell import COMMAND
+from homesplit.io.ssh_route import Route
+
+
+class SshBox(Box):
+    """A box over an SSH connection."""
+
+    def __init__(
+        self,
+        name: str,
+        route: Route,
+        connection: asyncssh.SSHClientConnection,
+        tunnel: SshBox | None,
+    ) -> None:
+        self.name = name
+        self.user = route.user
+        self.port = route.port
+        self.connection = connection
+        self._tunnel = tunnel
+        peer: Any = connection.get_extra_info("peername")
+        self.address = str(peer[0]) if peer and not tunnel else route.host
+        key = connection.get_server_host_key()
+        self.host_key = key.get_fingerprint() if key else None
+
+    async def _open(self) -> Pipes:
+        try:
+            process = await self.connection.create_process(COMMAND, encoding=None)
+        except (OSError, asyncssh.Error) as error:
+            raise UnreachableError(
+                f"the connection broke: {error}.", where=self.name, do_next="Try again."
+            ) from error
+
+        async def wait() -> int | None:
+            return (await process.wait(check=False)).exit_status
+
+        def kill() -> None:
+            with contextlib.suppress(OSError, asyncssh.Error):
+                if process.exit_status is None:
+                    process.terminate()
+                process.close()
+
+        async def end(done: bool) -> None:
+            # The signal goes to the whole group, and so to what an ended script has just started.
+            if done:
+                process.close()
+            else:
+                kill()
+
+        return Pipes(
+            stdin=_Writing(process.stdin),
+            stdout=_Reading(process.stdout),
+            stderr=_Reading(process.stderr),
+            wait=wait,
+            kill=kill,
+            end=end,
+        )
+
+    async def forward(self, remote_host: str, remote_port: int) -> Forward:
+        """Listen on a free loopback port here and carry it to `remote_host` as the box sees it."""
+        try:
+            listener = await self.connection.forward_local_port(
+                "127.0.0.1", 0, remote_host, remote_port
+            )
+        except (OSError, asyncssh.Error) as error:
+            raise UnreachableError(
+                f"no port could be forwarded: {error}.", where=self.name, do_next="Try again."
+            ) from error
+        return _SshForward(listener)
+
+    def is_closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self.connection.is_closed()
+
+    async def close(self) -> None:
+        """Close the connection, then the jump hosts below it."""
+        self.connection.close()
+        with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
+            async with asyncio.timeout(3):
+                await self.connection.wait_closed()
+        if self._tunnel:
+            await self._tunnel.close()
+
+
+class _Reading:
+    """A stream of asyncssh whose lost connection is an OSError, as with any other pipe."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def read(self, n: int = -1) -> bytes:
+        try:
+            return await self._stream.read(n)
+        except asyncssh.Error as error:
+            raise ConnectionResetError(str(error)) from error
+
+
+class _Writing:
+    """As `_Reading`, for the other direction."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data)
+
+    async def drain(self) -> None:
+        try:
+            await self._stream.drain()
+        except asyncssh.Error as error:
+            raise ConnectionResetError(str(error)) from error
+
+    def write_eof(self) -> None:
+        self._stream.write_eof()
+
+
+class _SshForward:
+    def __init__(self, listener: asyncssh.SSHListener) -> None:
+        self._listener = listener
+
+    @property
+    def port(self) -> int:
+        return self._listener.get_port()
+
+    async def close(self) -> None:
+        self._listener.close()
+        await self._listener.wait_closed()

@@ -1,0 +1,156 @@
+"""Logging in: keys, passphrases and passwords, and trust in the key that a box shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import asyncssh
+
+from homesplit.errors import TrustError, UnreachableError
+from homesplit.io import known_hosts, ssh_keys
+from homesplit.io.ask import Ask
+from homesplit.io.ssh_attempt import Attempt
+from homesplit.io.ssh_box import SshBox
+from homesplit.io.ssh_route import Route
+
+_SECRET_TRIES = 3
+
+
+class RefusedError(UnreachableError):
+    """The box is there, but lets us not in."""
+
+
+class DeclinedError(TrustError):
+    """Nobody said that the unknown key is right."""
+
+
+class Login:
+    """Logs in along routes; asks the person one question at a time."""
+
+    def __init__(self, *, ask: Ask, own_known_hosts: Path, connect_s: float) -> None:
+        self._ask = ask
+        self._own_known_hosts = own_known_hosts
+        self._connect_s = connect_s
+        self._asking = asyncio.Lock()
+
+    async def log_in(self, route: Route, tunnel: SshBox | None) -> SshBox:
+        """One attempt after another until it is let in or nothing is left to try."""
+        keys = await asyncio.to_thread(ssh_keys.find_keys, route.identities)
+        attempt = Attempt(route, tunnel, self._connect_s)
+        secrets_left = _SECRET_TRIES
+        unlocked: list[asyncssh.SSHKey] = []
+        password: str | None = None
+        while True:
+            outcome = await attempt.make([*unlocked, *keys.open], keys, password)
+            if isinstance(outcome, asyncssh.SSHClientConnection):
+                return SshBox(route.box, route, outcome, tunnel)
+            if outcome == "untrusted":
+                await self._settle_trust(route, attempt)
+                continue
+            key = await self._unlock_one(route, keys, unlocked)
+            if key is not None:
+                unlocked.insert(0, key)
+                continue
+            if not attempt.takes_password or secrets_left == 0:
+                raise _refused(route, keys, password is not None)
+            secrets_left -= 1
+            password = await self._secret(f"Password of {route.user} on {route.box}: ")
+            if password is None:
+                raise _refused(route, keys, False)
+
+    async def _settle_trust(self, route: Route, attempt: Attempt) -> None:
+        """Ask once about an unknown key and keep the answer; refuse a changed one."""
+        key, address = attempt.offered_key, attempt.address
+        if key is None:
+            raise UnreachableError(f"{route.at} showed no host key.", where=route.box)
+        names = route.names(address)
+        entries = known_hosts.entries_for(route.trust_files, names)
+        for entry in entries:
+            if entry.key == key and entry.marker == "revoked":
+                raise TrustError(
+                    f"its host key {entry.fingerprint} is revoked in {entry.file}, "
+                    f"line {entry.line}.",
+                    where=route.box,
+                )
+        changed = [e for e in entries if e.marker is None and e.key != key]
+        if changed:
+            raise _changed(route, key, changed, names)
+        if route.host_key is not None and key.get_fingerprint() != route.host_key:
+            raise TrustError(
+                f"another machine than before answers at {route.at}: it shows "
+                f"{key.get_fingerprint()}, not {route.host_key}.",
+                where=route.box,
+                do_next="Run `homesplit discover` to see who is where now.",
+            )
+        async with self._asking:
+            trusted = await self._ask.trust_host_key(route.box, key.get_fingerprint())
+        if not trusted:
+            raise DeclinedError(
+                f"its host key {key.get_fingerprint()} is not known here.",
+                where=route.box,
+                do_next="Compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on "
+                "the box, then accept it in homesplit, or log in once with `ssh`.",
+            )
+        await asyncio.to_thread(known_hosts.remember, self._own_known_hosts, names, key)
+
+    async def _unlock_one(
+        self, route: Route, keys: ssh_keys.FoundKeys, unlocked: Sequence[asyncssh.SSHKey]
+    ) -> asyncssh.SSHKey | None:
+        """The next locked key, opened by the person's passphrase; None when there is none."""
+        if len(unlocked) >= len(keys.locked):
+            return None
+        path = keys.locked[len(unlocked)]
+        for _ in range(_SECRET_TRIES):
+            passphrase = await self._secret(f"Passphrase of {path} (for {route.box}): ")
+            if passphrase is None:
+                return None
+            key = await asyncio.to_thread(ssh_keys.unlock, path, passphrase)
+            if key is not None:
+                return key
+        raise UnreachableError(
+            f"the passphrase of {path} was wrong {_SECRET_TRIES} times.",
+            where=route.box,
+            do_next="Add the key to the agent with `ssh-add`, or try again.",
+        )
+
+    async def _secret(self, prompt: str) -> str | None:
+        async with self._asking:
+            return await self._ask.secret(prompt)
+
+
+def _refused(route: Route, keys: ssh_keys.FoundKeys, tried_password: bool) -> RefusedError:
+    tried = [str(f) for f in keys.open_files]
+    if route.agent_path:
+        tried.append("the agent's keys")
+    what = f"{route.at} does not let {route.user} in"
+    what += f" with {' and '.join(tried)}" if tried else " and there is no usable key here"
+    what += " nor with the password" if tried_password else ""
+    locked = [str(f) for f in keys.locked]
+    if locked:
+        what += f"; locked by a passphrase: {', '.join(locked)}"
+    what += "".join(f"; {sentence}" for sentence in keys.broken)
+    return RefusedError(
+        f"{what}.",
+        where=route.box,
+        do_next=f"If that is not the user there, name it: USER@{route.box}. If it is, run "
+        f"`ssh-copy-id -p {route.port} {route.user}@{route.host}` once.",
+    )
+
+
+def _changed(
+    route: Route, key: asyncssh.SSHKey, entries: Sequence[known_hosts.Entry], names: Sequence[str]
+) -> TrustError:
+    entry = entries[0]
+    name = next(
+        (n for n in names if known_hosts.entries_for([entry.file], [n])),
+        names[0],
+    )
+    return TrustError(
+        f"its host key has changed: it shows {key.get_fingerprint()}, but {entry.file}, line "
+        f"{entry.line}, holds {entry.fingerprint}. Either the machine was installed afresh or "
+        "somebody stands in between.",
+        where=route.box,
+        do_next=f"When you are sure, run: {known_hosts.removal_command(entry, name)}",
+    )
