@@ -9,8 +9,8 @@ from msgspec import Struct
 from homesplit.core.predict import Outlook
 from homesplit.core.workload import Targets
 
-ABOUT_AS_GOOD = 0.95
-"""Goodput within 5 % is a tie: the model's own error is no smaller."""
+ABOUT_AS_GOOD = 0.97
+"""Goodput within 3 % is a tie: what runs of one and the same arrangement differ by."""
 CLEARLY_QUICKER = 0.85
 """Where goodput ties without targets, a latency this much lower still decides."""
 
@@ -39,7 +39,7 @@ def choose(outlooks: Sequence[Outlook], targets: Targets) -> Choice:
 
 
 def about_as_good(outlooks: Sequence[Outlook], targets: Targets) -> list[Outlook]:
-    """Those whose goodput is within 5 % of the best, and whose latency is not clearly worse.
+    """Those whose goodput is within 3 % of the best, and whose latency is not clearly worse.
 
     Latency only counts where the targets don't already settle it: without targets, or
     where next to nobody is inside them.
