@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TypeVar
 
@@ -118,6 +119,21 @@ class RouterEndpoints(Struct, frozen=True, kw_only=True):
 
 
 _T = TypeVar("_T")
+
+
+def write_ready(path: Path, endpoints: WorkerEndpoints | RouterEndpoints) -> None:
+    """Tell whoever started us where we listen; the file appears whole or not at all.
+
+    Raises ConfigError when it can't be written.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.write_bytes(msgspec.json.encode(endpoints))
+        fresh.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise ConfigError(f"{path}: can't be written: {error.strerror}") from error
 
 
 _P = TypeVar("_P", WorkerConfig, RouterConfig)

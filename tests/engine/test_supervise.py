@@ -13,7 +13,13 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from homesplit_engine.config import RouterConfig, RouterEndpoints, WorkerAddress
+from homesplit_engine.config import (
+    ConfigError,
+    RouterConfig,
+    RouterEndpoints,
+    WorkerAddress,
+    write_ready,
+)
 from homesplit_engine.keys import make_keys, write_keys
 from homesplit_engine.supervise import FIRST_PAUSE_S, LONG_LIFE_S, MOST_PAUSE_S, next_pause_s
 
@@ -123,3 +129,11 @@ def test_a_router_ends_when_its_supervisor_is_killed(supervised: Supervised) -> 
     process.kill()
     process.wait()
     wait_for(lambda: not psutil.pid_exists(child))
+
+
+def test_a_ready_file_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "taken"
+    (place / "inside").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="can't be written"):
+        write_ready(place, RouterEndpoints(pid=1, url="http://127.0.0.1:1"))
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]

@@ -10,10 +10,16 @@ import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import msgspec
 from aiohttp import web
 
-from homesplit_engine.config import ConfigError, RouterConfig, RouterEndpoints, living_with, load
+from homesplit_engine.config import (
+    ConfigError,
+    RouterConfig,
+    RouterEndpoints,
+    living_with,
+    load,
+    write_ready,
+)
 from homesplit_engine.keys import read_keys
 from homesplit_engine.router.answer import Reader
 from homesplit_engine.router.desk import Desk
@@ -103,13 +109,6 @@ async def _first_health(fleet: Fleet, health: Health) -> None:
         await fleet.until_usable(FIRST_HEALTH_S)
     verdict = await health.verdict()
     log.info("first known answer: %s", verdict.status)
-
-
-def write_ready(path: Path, endpoints: RouterEndpoints) -> None:
-    """Tell whoever started us where we listen; the file appears whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    fresh.write_bytes(msgspec.json.encode(endpoints))
-    fresh.replace(path)
 
 
 async def _run(config: RouterConfig) -> None:
