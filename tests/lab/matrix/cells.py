@@ -91,7 +91,8 @@ class Cell:
 
 def all_cells() -> list[Cell]:
     """Every cell, those that tell most first."""
-    return [Cell(fault, moment, mode) for mode in MODES for fault in FAULTS for moment in MOMENTS]
+    cells = [Cell(fault, moment, mode) for mode in MODES for fault in FAULTS for moment in MOMENTS]
+    return sorted(cells, key=lambda cell: (cell.fault, cell.moment, cell.mode) not in SHORT)
 
 
 def short_cells() -> list[Cell]:

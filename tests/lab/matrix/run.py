@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 import msgspec
-from homesplit_engine.events import FaultSeen, WorkerBack, WorkerLost
+from homesplit_engine.events import FaultSeen, TransferSeen, WorkerBack, WorkerLost
 
 from tests.lab.matrix.cells import FRAME_FAULTS, OTHER_BOX, ROUTER_BOX, Cell
 from tests.lab.matrix.harm import Harm
@@ -92,6 +92,8 @@ def run_cell(stand: Stand, cell: Cell, known: Known) -> Result:
     asked += [reached.sampled] if reached.sampled else []
     if not wait_all(asked, ENDED_S):
         result.why.append("an answer neither came nor failed within its deadline")
+    if cell.mode == "auto" and cell.moment in ("hand-off", "commit"):
+        result.moment_met = _was_handed_over(stand, seen, reached.target.name)
     _judge_texts(result, cell, reached, harm.flood, known)
     _judge_after(result, cell, stand, pids)
     _judge_told(result, cell, stand, seen)
@@ -99,6 +101,14 @@ def run_cell(stand: Stand, cell: Cell, known: Known) -> Result:
     result.ok = not result.why
     result.took_s = time.monotonic() - began_s
     return result
+
+
+def _was_handed_over(stand: Stand, seen: int, name: str) -> bool:
+    """Whether `auto` had one box read this prompt and another write the answer."""
+    return any(
+        isinstance(event, TransferSeen) and event.event.request_id == name
+        for _, event in stand.traffic.events[seen:]
+    )
 
 
 def _ask_until_taken(scene: Scene, cell: Cell) -> Reached:
@@ -127,8 +137,10 @@ def _judge_texts(
             result.why.append(f"{kind}: {stream.error}")
         elif stream.text != known.texts[kind] or stream.counted != TOKENS:
             result.why.append(f"{kind}: {stream.counted} tokens, another text")
-    for stream in [*flood, *([reached.sampled] if reached.sampled else [])]:
-        if stream.error and not (broken_is_right and stream.broken):
+    beside = [reached.sampled] if reached.sampled else []
+    for stream in [*flood, *beside]:
+        refused = stream in flood and (stream.error or "").startswith("429")
+        if stream.error and not refused and not (broken_is_right and stream.broken):
             result.why.append(f"{stream.name}: {stream.error}")
     result.target = reached.target.finish or reached.target.error or "broken off"
 
