@@ -41,6 +41,8 @@ class BenchResult(Struct, frozen=True, kw_only=True):
     trace: str | None = None
     url: str | None = None
     """Where a foreign server is; None for homesplit's own router."""
+    beside: tuple[str, ...] = ()
+    """What the figures don't show: the server's ways, a late generator, others' load."""
     price_per_kwh: float | None = None
     """What the user pays for a kilowatt-hour, in the user's own currency."""
     entry: str | None = None

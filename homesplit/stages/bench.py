@@ -27,7 +27,7 @@ from homesplit.io.load import LoadResult, new_session, run_load
 from homesplit.io.router_status import read_router_status
 from homesplit.stages.context import Context
 from homesplit.stages.load_watch import EventBox, LoadCounter, watching
-from homesplit.stages.notebook import record
+from homesplit.stages.notebook import known_machines, record
 
 STAGE = "bench"
 DISTORTED_SHARE = 0.01
@@ -207,9 +207,8 @@ def _result(
     warm_up: float | None,
 ) -> BenchResult:
     summary = summarise(plan, load.logs, workload.targets, warm_up=warm_up)
-    notes = (
+    beside = (
         *server.endpoint.notes,
-        *summary.notes,
         *_generator_notes(load, summary.figures),
         *_others_note(side),
         *_background_notes(side),
@@ -221,7 +220,8 @@ def _result(
         salt=salt,
         model=server.endpoint.model,
         api=server.endpoint.api,
-        summary=replace(summary, notes=notes),
+        summary=replace(summary, notes=(*summary.notes, *beside)),
+        beside=beside,
         server=side,
         setting=status.setting if status else None,
         fingerprint=status.fingerprint if status else None,
@@ -262,11 +262,13 @@ def _background_notes(side: ServerSide | None) -> tuple[str, ...]:
 
 def keep_run(ctx: Context, result: BenchResult) -> BenchResult:
     """Write the run into the notebook; the result with the entry's id."""
+    boxes, link = known_machines(ctx, result.boxes)
     about = About(
         seeds={"load": result.seed, "salt": result.salt},
         model=result.model,
         fingerprint=result.fingerprint,
-        boxes=result.boxes,
+        boxes=boxes,
+        link=link,
         settings={"mode": result.setting, "workload": result.workload, "api": result.api},
         loopback=result.loopback,
     )

@@ -35,7 +35,7 @@ from homesplit.errors import EngineError, UsageError
 from homesplit.stages.bench import Prepared, Target, make_load, prepared, run_once
 from homesplit.stages.compare_texts import size_for, texts_agree
 from homesplit.stages.context import Context
-from homesplit.stages.notebook import record
+from homesplit.stages.notebook import known_machines, record
 from homesplit.stages.predicted import Outlooks, predict_modes
 from homesplit.stages.serve import set_mode
 
@@ -261,12 +261,15 @@ def _notes(modes: Sequence[ModeRuns]) -> tuple[str, ...]:
 
 def _run_notes(modes: Sequence[ModeRuns]) -> list[str]:
     """What single runs told that their pooled figures don't: others' load, a late generator."""
-    told: dict[str, None] = {}
+    rounds: dict[tuple[str, str], list[int]] = {}
     for mode in modes:
         for number, run in enumerate(mode.runs, 1):
-            for note in run.summary.notes:
-                if note not in mode.pooled.notes:
-                    told[f"{mode.name}, round {number}: {note}"] = None
+            for note in run.beside:
+                rounds.setdefault((mode.name, note), []).append(number)
+    told = [
+        f"{name}, round {' and '.join(map(str, numbers))}: {note}"
+        for (name, note), numbers in rounds.items()
+    ]
     return [*told, *uneven_background(modes)]
 
 
@@ -281,11 +284,13 @@ def _keep(ctx: Context, result: CompareResult) -> CompareResult:
     ctx.emit(
         CompareVerdict(mode=told.mode, sentence=told.sentence, identical_text=result.identical_text)
     )
+    boxes, link = known_machines(ctx, first.boxes)
     about = About(
         seeds={"load": result.seed},
         model=first.model,
         fingerprint=first.fingerprint,
-        boxes=first.boxes,
+        boxes=boxes,
+        link=link,
         settings={"workload": first.workload, "seconds": first.seconds, "repeats": result.repeats},
         loopback=result.loopback,
     )

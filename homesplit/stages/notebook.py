@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from homesplit.core.entry import About, Entry, EntryKind, labelled
 from homesplit.core.events import EntryWritten, Progress
 from homesplit.errors import NotebookError
+from homesplit.io import probe_store
 from homesplit.io.notebook import Notebook
 from homesplit.io.versions import git_hash, versions
 from homesplit.stages.context import Context
@@ -55,6 +56,12 @@ def record_if_possible(
         told = f"This is not in the notebook: {error.sentence()}"
         ctx.emit(Progress(stage="notebook", step="write", sentence=told))
         return None
+
+
+def known_machines(ctx: Context, names: Sequence[str]) -> tuple[tuple[Any, ...], Any]:
+    """For an entry: each box's profile, its name where it was never probed, and their link."""
+    boxes = tuple(probe_store.load_box(ctx.paths, name) or name for name in names)
+    return boxes, probe_store.load_link(ctx.paths, *names) if len(names) == 2 else None
 
 
 def list_entries(ctx: Context, kind: EntryKind | None = None) -> tuple[Entry, ...]:

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from homesplit.core.entry import LOOPBACK_LABEL
-from homesplit.view import svg
+from homesplit.view import notebook_words, svg
+from homesplit.view.notebook_words import INTRO
 
 Page = dict[str, Any]
 """An entry as builtins, with its raw records under `raw`."""
@@ -43,6 +44,8 @@ def measured_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
 
 def _mode_name(mode: dict[str, Any]) -> str:
     style = mode.get("prefill")
+    if mode.get("mode") == "other":
+        return f"other server {mode.get('url') or ''}".strip()
     return f"{mode.get('mode')} ({style})" if style else str(mode.get("mode"))
 
 
@@ -95,18 +98,32 @@ def pictures(page: Page) -> list[tuple[str, str]]:
 
 def markdown(pages: Sequence[Page]) -> str:
     """All pages as one Markdown text with tables; pictures need the notebook form."""
-    return "\n\n".join(["# Lab notebook", *(_markdown_page(page) for page in pages)]) + "\n"
+    return "\n\n".join(["# Lab notebook", INTRO, *(_markdown_page(page) for page in pages)]) + "\n"
 
 
 def _markdown_page(page: Page) -> str:
-    lines = [_heading(page), page["sentence"], *_label(page)]
-    rows = table(page)
-    if rows:
-        head, *others = ["| " + " | ".join(row) + " |" for row in rows]
-        lines.append("\n".join([head, "|" + " --- |" * len(rows[0]), *others]))
-    lines += [f"> {note['sentence']}" for note in page.get("notes", [])]
-    lines.append(_about(page))
+    measured = measured_rows(page)
+    told = (notebook_words.asked(page), notebook_words.machines(page))
+    beside = [f"- {line}" for line in notebook_words.beside(page, measured)]
+    lines = [
+        _heading(page),
+        page["sentence"],
+        *_label(page),
+        *(paragraph for paragraph in told if paragraph),
+        *_markdown_table(table(page)),
+        *_markdown_table(notebook_words.interval_table(measured)),
+        *(["\n".join(beside)] if beside else []),
+        *(f"> {note['sentence']}" for note in page.get("notes", [])),
+        _about(page),
+    ]
     return "\n\n".join(lines)
+
+
+def _markdown_table(rows: list[list[str]]) -> list[str]:
+    if not rows:
+        return []
+    head, *others = ["| " + " | ".join(row) + " |" for row in rows]
+    return ["\n".join([head, "|" + " --- |" * len(rows[0]), *others])]
 
 
 def _heading(page: Page) -> str:
@@ -114,7 +131,8 @@ def _heading(page: Page) -> str:
 
 
 def _label(page: Page) -> list[str]:
-    return [f"*This is {LOOPBACK_LABEL}.*"] if page["about"].get("loopback") else []
+    told = LOOPBACK_LABEL in page["sentence"]
+    return [f"*This is {LOOPBACK_LABEL}.*"] if page["about"].get("loopback") and not told else []
 
 
 def _about(page: Page) -> str:
@@ -153,7 +171,8 @@ def ipynb(pages: Sequence[Page]) -> str:
     """A Jupyter notebook (nbformat 4.5) that holds its data, its code and its pictures."""
     cells = [
         _text_cell(
-            "intro", "# Lab notebook\n\nAll data is inside; run all cells to draw it again."
+            "intro",
+            f"# Lab notebook\n\n{INTRO}\n\nAll data is inside; run all cells to draw it again.",
         ),
         _code_cell("code", _code(), []),
     ]

@@ -1,0 +1,172 @@
+"""What stands around the figures of a notebook's entry, so that a stranger can judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Page = dict[str, Any]
+
+INTRO = """All times are seconds. **TTFT** is the time from sending a request to its first token, \
+as its reader sees it; **TPOT** is (last − first token) / (tokens − 1) of one request; **stalled** \
+is what a request's gaps between tokens exceed the TPOT target by, added up. **Attainment** is \
+the share of offered requests, refused and failed ones included, inside both targets, and \
+**goodput** is their rate. Percentiles are over requests. The first tenth of each run (at most \
+5 s) warms up and is counted nowhere; every request's raw record is in the `.jsonl` and `.ipynb` \
+forms. Intervals are 95 % bootstrap intervals over requests: they tell how far another run of the \
+same length may lie from this one, not what another machine would give."""
+
+_INTERVALS = (
+    ("ttft_s_p50", "TTFT p50 [s]"),
+    ("ttft_s_p90", "TTFT p90 [s]"),
+    ("tpot_s_p50", "TPOT p50 [s]"),
+    ("attainment", "attainment"),
+    ("goodput_requests_per_s", "goodput [requests/s]"),
+)
+
+
+def asked(page: Page) -> str | None:
+    """The load in one paragraph, None where the entry measured none."""
+    settings = page["about"].get("settings")
+    workload = settings.get("workload") if isinstance(settings, dict) else None
+    if not isinstance(workload, dict):
+        return None
+    body = page["body"] if isinstance(page.get("body"), dict) else {}
+    seconds = settings.get("seconds") or body.get("seconds")
+    lasting = f" for {seconds:g} s" if seconds else ""
+    kinds = "; ".join(_kind(kind) for kind in workload.get("classes", ()))
+    said = [f"{_arrivals(workload.get('arrivals', {}))}{lasting}: {kinds}.", *_extras(workload)]
+    said.append(f"Targets: {_targets(workload.get('targets', {}))}.")
+    repeats = settings.get("repeats")
+    if repeats:
+        said.append(
+            f"Each mode ran {repeats} times, the order reversed every time; the same times and "
+            "lengths in each run, with other words so that no prefix was cached."
+        )
+    return "**Asked.** " + " ".join(said)
+
+
+def _kind(kind: dict[str, Any]) -> str:
+    if kind.get("pairs"):
+        lengths = f"prompt and answer drawn together from {len(kind['pairs'])} pairs"
+    else:
+        prompt = _span(kind["prompt_tokens_low"], kind["prompt_tokens_high"])
+        output = _span(kind["output_tokens_low"], kind["output_tokens_high"])
+        lengths = f"{prompt} prompt tokens, {output} answer tokens"
+    return f"{kind['name']} (share {kind['share']:g}): {lengths}"
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _arrivals(arrivals: dict[str, Any]) -> str:
+    if arrivals.get("kind") == "closed":
+        return f"{arrivals.get('users')} users at a time, closed loop"
+    rate, spread = arrivals.get("rate_requests_per_s"), arrivals.get("burstiness", 1.0)
+    shape = {1.0: "Poisson", 0.0: "even"}.get(spread, f"gamma, variation {spread:g}")
+    pattern = arrivals.get("pattern", "steady")
+    at = "a recorded load" if rate is None else f"{rate:g} requests/s"
+    return f"Open loop, {at} ({shape}{'' if pattern == 'steady' else f', {pattern}'})"
+
+
+def _extras(workload: dict[str, Any]) -> list[str]:
+    said: list[str] = []
+    if workload.get("shared_prefix_tokens"):
+        groups = workload.get("shared_prefix_groups", 1)
+        said.append(f"{workload['shared_prefix_tokens']} tokens shared within {groups} group(s).")
+    if workload.get("turns", 1) > 1:
+        said.append(f"Conversations of {workload['turns']} turns.")
+    if workload.get("cancel_share"):
+        said.append(f"{workload['cancel_share']:.0%} of the users give up.")
+    return said
+
+
+def _targets(targets: dict[str, Any]) -> str:
+    named = (("TTFT", targets.get("ttft_s")), ("TPOT", targets.get("tpot_s")))
+    return ", ".join(f"{name} {value:g} s" for name, value in named if value is not None) or "none"
+
+
+def machines(page: Page) -> str | None:
+    """The boxes and the link as they were known then, None where nothing is told."""
+    said = [_machine(box) for box in page["about"].get("boxes") or ()]
+    link = page["about"].get("link")
+    if isinstance(link, dict):
+        said.append(_link(link))
+    return "**Machines.** " + " ".join(said) if said else None
+
+
+def _machine(box: Any) -> str:
+    if not isinstance(box, dict):
+        return f"{box} (never probed)."
+    rate = ((box.get("flops_per_s") or {}).get("fp32") or {}).get("value")
+    reads = (box.get("memory_bytes_per_s") or {}).get("value")
+    parts = [
+        str(box.get("cpu") or "unknown CPU"),
+        f"{box.get('cores_allowed') or box.get('cores') or '?'} cores",
+        *(str(gpu.get("name")) for gpu in box.get("accelerators") or ()),
+        f"{rate / 1e9:.3g} GFLOP/s in fp32" if rate else "arithmetic not measured",
+        f"memory read at {reads / 1e9:.3g} GB/s" if reads else "memory not measured",
+    ]
+    return f"{box.get('name')}: {', '.join(parts)}{_dated(box)}."
+
+
+def _link(link: dict[str, Any]) -> str:
+    rate = (link.get("a_to_b") or {}).get("value")
+    trip = ((link.get("latency_s") or {}).get("p50") or {}).get("value")
+    said = f"{rate * 8 / 1e9:.3g} Gbit/s" if rate else "not measured"
+    there = f", round trip {trip * 1e3:.3g} ms" if trip else ""
+    return f"Link {link.get('a')} to {link.get('b')}: {said}{there}{_dated(link)}."
+
+
+def _dated(known: dict[str, Any]) -> str:
+    return f" (probed {known['probed_at']})" if known.get("probed_at") else ""
+
+
+def interval_table(rows: Sequence[tuple[str, dict[str, Any]]]) -> list[list[str]]:
+    """Head and rows of the figures' intervals; empty where there are none."""
+    known = [(name, figures["intervals"]) for name, figures in rows if figures.get("intervals")]
+    if not known:
+        return []
+    head = ["95 % interval", *(title for _, title in _INTERVALS)]
+    return [head, *([name, *(_interval(i.get(key)) for key, _ in _INTERVALS)] for name, i in known)]
+
+
+def _interval(found: dict[str, Any] | None) -> str:
+    return f"{found['low']:.4g} to {found['high']:.4g}" if found else "no data"
+
+
+def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """What the figures can't say by themselves, a line each."""
+    body = page["body"] if isinstance(page.get("body"), dict) else {}
+    said = [line for name, figures in rows for line in _of_row(name, figures)]
+    if "identical_text" in body:
+        same, count = body["identical_text"], body.get("compared_prompts", 0)
+        word = {True: "identical", False: "**not identical**"}.get(same, "not compared")
+        said.append(f"text of all modes over {count} prompts: {word}")
+    return [*said, *(str(note) for note in body.get("notes") or ())]
+
+
+def _of_row(name: str, figures: dict[str, Any]) -> list[str]:
+    said: list[str] = []
+    share = figures.get("served_as_asked")
+    if share is not None:
+        said.append(f"{name}: {share:.0%} of the requests were served the way the mode says")
+    causes = figures.get("stall_causes")
+    if causes:
+        told = ", ".join(f"{count} by {cause}" for cause, count in causes.items())
+        said.append(f"{name}: gaps beyond the TPOT target: {told}")
+    each = figures.get("goodput_per_box_requests_per_s")
+    if each is not None:
+        said.append(f"{name}: goodput per box {each:.3g} requests/s")
+    if "joules_per_1000_good_tokens" in figures:
+        said.append(f"{name}: {_energy(figures)}")
+    return said
+
+
+def _energy(figures: dict[str, Any]) -> str:
+    joules, cost = figures["joules_per_1000_good_tokens"], figures.get("cost_per_1000_good_tokens")
+    if joules is None:
+        return f"energy not measured ({figures.get('energy_why') or 'no good token'})"
+    money = f", costing {cost:.3g}" if cost is not None else ""
+    return f"{joules:.3g} J for 1,000 good tokens, idle included{money}"
