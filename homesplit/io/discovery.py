@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 import psutil
+from zeroconf import Error as ZeroconfError
 from zeroconf import IPVersion, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
@@ -26,7 +27,12 @@ TYPES = tuple(
     f"_{name}._tcp.local."
     for name in ("ssh", "sftp-ssh", "workstation", "device-info", "smb", "rfb", "homesplit")
 )
-_SSH_TYPES = {"ssh", "sftp-ssh"}
+_SSH_TYPES = {"ssh", "sftp-ssh", "homesplit"}
+_OWN_TYPE = "_homesplit._tcp.local."
+_OWN_HOST = "homesplit-"
+"""Our announcement has a host name of its own: two responders that claim one name make avahi
+rename the machine."""
+_SSH_PORT = 22
 _TRY_S = 4.0
 _RESOLVE_MS = 2500
 _AT_ONCE = 16
@@ -58,7 +64,11 @@ def browsing_addresses() -> list[str]:
 
 
 class Browser:
-    """Listens for announcements; `on_change(name)` after each, gone names included."""
+    """Listens for announcements; `on_change()` after each, gone names included.
+
+    Meanwhile it announces this machine as one on which somebody looks, so that two people who
+    both look see one another though neither system announces SSH.
+    """
 
     def __init__(self, interfaces: Sequence[str], on_change: Callable[[], None]) -> None:
         self._interfaces = list(interfaces)
@@ -79,6 +89,7 @@ class Browser:
             )
         except OSError as error:
             return f"announcements can't be listened for ({error.strerror or error})"
+        self._spawn(self._announce(self._zeroconf), "announce")
         return None
 
     def hints(self) -> list[Hint]:
@@ -102,11 +113,19 @@ class Browser:
             if self._hints.pop((service_type, name), None) is not None:
                 self._on_change()
             return
-        if len(self._tasks) >= _MOST_HINTS:
-            return
-        task = asyncio.create_task(self._resolve(service_type, name), name=f"resolve {name!r}")
+        if len(self._tasks) < _MOST_HINTS:
+            self._spawn(self._resolve(service_type, name), f"resolve {name!r}")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _announce(self, zeroconf: AsyncZeroconf) -> None:
+        # What can't be announced is only not seen by others: the search goes on.
+        with contextlib.suppress(OSError, ZeroconfError):
+            info = own_announcement(socket.gethostname(), self._interfaces)
+            await zeroconf.async_register_service(info, allow_name_change=True)
 
     async def _resolve(self, service_type: str, name: str) -> None:
         if self._zeroconf is None:
@@ -116,6 +135,8 @@ class Browser:
             if not await info.async_request(self._zeroconf.zeroconf, _RESOLVE_MS):
                 return
             hints = hints_of(service_type, name, info)
+            if service_type == _OWN_TYPE and {h.address for h in hints} <= set(self._interfaces):
+                return  # our own voice
         except (
             Exception
         ):  # a stranger's malformed record raises anything; it must not end the search
@@ -125,10 +146,25 @@ class Browser:
             self._on_change()
 
 
+def own_announcement(hostname: str, addresses: Sequence[str]) -> AsyncServiceInfo:
+    """This machine's announcement: `_homesplit._tcp` with the port of SSH."""
+    name = clean_name(hostname.split(".")[0]) or "machine"
+    return AsyncServiceInfo(
+        _OWN_TYPE,
+        f"{name}.{_OWN_TYPE}",
+        port=_SSH_PORT,
+        server=f"{_OWN_HOST}{name}.local.",
+        parsed_addresses=list(addresses),
+    )
+
+
 def hints_of(service_type: str, name: str, info: Any) -> list[Hint]:
     """What one announcement says; [] when its name or addresses are of no use."""
     kind = service_type.split(".")[0].removeprefix("_")
-    shown = clean_name(info.server or "") or clean_name(name.split(".")[0])
+    server = str(info.server or "")
+    if kind == "homesplit":
+        server = server.removeprefix(_OWN_HOST)
+    shown = clean_name(server) or clean_name(name.split(".")[0])
     if shown is None:
         return []
     port = int(info.port or 0) if kind in _SSH_TYPES else 22

@@ -13,7 +13,13 @@ from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from homesplit.core.found import Hint
-from homesplit.io.discovery import Browser, configured_hints, hints_of, try_hints
+from homesplit.io.discovery import (
+    Browser,
+    configured_hints,
+    hints_of,
+    own_announcement,
+    try_hints,
+)
 from homesplit.io.known_hosts import remember
 
 SSH = "_ssh._tcp.local."
@@ -47,6 +53,33 @@ async def test_an_announced_machine_appears_and_goes() -> None:
     finally:
         await announcer.async_close()
         await browser.close()
+
+
+def test_our_own_announcement_claims_no_name_of_the_machine_and_is_read_as_it() -> None:
+    info = own_announcement("atlas.fritz.box", ["10.0.0.7", "10.9.0.7"])
+    assert (info.server, info.port) == ("homesplit-atlas.local.", 22)
+    hints = hints_of("_homesplit._tcp.local.", info.name, info)
+    told = [(hint.name, hint.address, hint.found_by) for hint in hints]
+    assert told == [("atlas", at, "mDNS: homesplit") for at in ("10.0.0.7", "10.9.0.7")]
+
+
+async def test_who_looks_is_announced_but_does_not_find_itself() -> None:
+    seen: list[str] = []
+    looker = AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
+    browser = Browser(["127.0.0.1"], lambda: None)
+    try:
+        assert await browser.start() is None
+        name = f"{socket.gethostname().split('.')[0]}._homesplit._tcp.local."
+        info = AsyncServiceInfo("_homesplit._tcp.local.", name)
+        for _ in range(10):
+            if await info.async_request(looker.zeroconf, 2000):
+                seen += info.parsed_scoped_addresses()
+                break
+        assert seen == ["127.0.0.1"]
+        assert [h for h in browser.hints() if h.found_by == "mDNS: homesplit"] == []
+    finally:
+        await browser.close()
+        await looker.async_close()
 
 
 def test_hostile_records_give_no_hint() -> None:

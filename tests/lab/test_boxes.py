@@ -104,6 +104,53 @@ def test_container_bridges_and_a_tunnel_are_tried_and_never_chosen(road: Road) -
     assert tunnel["why"]
 
 
+AVAHI = """[server]
+host-name=desk
+allow-interfaces=eth0
+use-ipv6=no
+enable-dbus=no
+[publish]
+publish-workstation=yes
+"""
+
+
+def test_printers_and_odd_announcements_beside_avahi_neither_litter_nor_double_the_list(
+    tmp_path: Path,
+) -> None:
+    with running_lab(1, "loopback", odd="all") as lab:
+        road = Road(lab, tmp_path / "home")
+        settings = tmp_path / "avahi.conf"
+        settings.write_text(AVAHI)
+        both = (
+            f"mkdir -p /run/avahi-daemon; avahi-daemon --no-rlimits --no-chroot --no-drop-root "
+            f"-f {settings} & avahi=$!; sleep 2; "
+            f"{sys.executable} -m homesplit discover --seconds 6 --json; code=$?; "
+            "kill -0 $avahi || exit 77; kill $avahi; wait $avahi; exit $code"
+        )
+        environment = {
+            "HOMESPLIT_HOME": str(road.home),
+            "HOMESPLIT_SSH_CONFIG": str(no_config(tmp_path)),
+        }
+        done = lab.desk(["sh", "-c", both], environment=environment, timeout_s=60)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    # avahi names a machine anew ("desk-2") when another responder claims its name.
+    assert "Host name conflict" not in done.stderr, done.stderr
+    boxes = json.loads(done.stdout)["boxes"]
+    names = [box["name"] for box in boxes]
+    assert len(names) == len(set(names))
+    keys = [box["host_key"] for box in boxes if box["host_key"]]
+    assert len(keys) == len(set(keys))
+    assert sum(box["this_machine"] for box in boxes) == 1
+    assert not [name for name in names if "inkwell" in name.lower() or not name.isprintable()]
+    usable = {box["name"] for box in boxes if box["usable"] and not box["this_machine"]}
+    assert {"atlas", "malin"} <= usable, names
+    for box in boxes:
+        assert box["usable"] or box["why"]
+        for address in box["addresses"]:
+            assert address["usable"] or address["why"]
+
+
 def test_a_home_network_in_the_range_of_container_bridges_is_a_network(tmp_path: Path) -> None:
     with running_lab(2, "1gbe", subnet="172.17.0.0/24") as lab:
         road = Road(lab, tmp_path / "home")
