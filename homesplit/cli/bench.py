@@ -11,6 +11,7 @@ from homesplit.cli.load_arguments import (
     SECONDS,
     add_load_arguments,
     add_server_arguments,
+    add_shape_arguments,
     add_trace_arguments,
     api_key_of,
     price_of,
@@ -43,6 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("bench", help="measure a server under load")
     add_server_arguments(parser)
     add_load_arguments(parser)
+    add_shape_arguments(parser)
     add_trace_arguments(parser)
     parser.add_argument(
         "--capacity",

@@ -9,6 +9,7 @@ from typing import Any
 from homesplit.cli.load_arguments import (
     add_load_arguments,
     add_server_arguments,
+    add_shape_arguments,
     api_key_of,
     price_of,
     seed_of,
@@ -41,6 +42,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add_server_arguments(parser)
     add_load_arguments(parser)
+    add_shape_arguments(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 

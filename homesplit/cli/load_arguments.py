@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import secrets
 from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from homesplit.core.load import LoadPlan, with_load
 from homesplit.core.replay import replay
@@ -14,6 +17,7 @@ from homesplit.io.traces import read_trace
 from homesplit.stages.context import Context
 
 SECONDS = 60.0
+_Shaped = TypeVar("_Shaped", Workload, Arrivals)
 
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +43,63 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         help="what a kilowatt-hour costs, for the cost of 1,000 good tokens where power is told",
     )
     load.add_argument("--warm-up", type=float, metavar="S", help="seconds to leave out at first")
+
+
+def add_shape_arguments(parser: argparse.ArgumentParser) -> None:
+    """How the load is shaped, each in place of what the workload says."""
+    shape = parser.add_argument_group("shape of the load")
+    shape.add_argument("--burstiness", type=float, metavar="C", help="1 Poisson, 0 even, 3 bursts")
+    shape.add_argument("--ramp-to", type=float, metavar="R", help="the rate at the end of the run")
+    shape.add_argument("--on-off", metavar="ON,OFF", help="seconds on and off, in turns")
+    shape.add_argument("--think", type=float, metavar="S", help="closed loop: pause of a user")
+    shape.add_argument("--turns", type=int, metavar="N", help="questions of one conversation")
+    shape.add_argument("--shared-prefix", type=int, metavar="N", help="tokens that prompts share")
+    shape.add_argument("--groups", type=int, metavar="N", help="how many different prefixes")
+    shape.add_argument("--cancel-share", type=float, metavar="X", help="users who give up, 0 to 1")
+    shape.add_argument("--cancel-after", type=float, metavar="S", help="their mean patience")
+
+
+def shaped(workload: Workload, args: argparse.Namespace) -> Workload:
+    """The workload with what the arguments say of its shape; raises UsageError."""
+    arrivals = _given(
+        workload.arrivals,
+        burstiness=args.burstiness,
+        think_s=args.think,
+        ramp_to_requests_per_s=args.ramp_to,
+        pattern=_pattern(args),
+        **_phases(args.on_off),
+    )
+    return _given(
+        workload,
+        arrivals=arrivals,
+        turns=args.turns,
+        shared_prefix_tokens=args.shared_prefix,
+        shared_prefix_groups=args.groups,
+        cancel_share=args.cancel_share,
+        cancel_after_s=args.cancel_after,
+    )
+
+
+def _given(base: _Shaped, **values: object) -> _Shaped:
+    return replace(base, **{key: value for key, value in values.items() if value is not None})
+
+
+def _pattern(args: argparse.Namespace) -> str | None:
+    if args.ramp_to is not None and args.on_off is not None:
+        raise UsageError("--ramp-to and --on-off exclude each other.", do_next="Give one of them.")
+    return "ramp" if args.ramp_to is not None else "on_off" if args.on_off is not None else None
+
+
+def _phases(text: str | None) -> dict[str, float]:
+    if text is None:
+        return {}
+    try:
+        on, off = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError("--on-off takes two numbers of seconds, as 10,5.") from error
+    if not (0 < on < float("inf") and 0 <= off < float("inf")):
+        raise UsageError("--on-off takes seconds above 0.")
+    return {"on_s": on, "off_s": off}
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +157,7 @@ def workload_of(ctx: Context, args: argparse.Namespace) -> Workload:
     if args.users is not None and args.users < 1:
         raise UsageError("--users must be 1 or more.")
     return with_load(
-        base,
+        shaped(base, args),
         rate_requests_per_s=args.rate,
         users=args.users,
         ttft_s=args.ttft,

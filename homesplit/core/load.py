@@ -15,6 +15,9 @@ from homesplit.core.workload import LengthClass, Workload
 MAX_REQUESTS = 200_000
 """More than one process can send in a day here; a plan beyond it is a slip of the pen."""
 
+MAX_BURSTINESS = 20.0
+"""Beyond it nearly all requests come at one moment."""
+
 _LENGTHS, _TIMES, _PROMPTS, _CANCEL, _THINK = range(5)
 
 
@@ -120,7 +123,18 @@ def _check(workload: Workload, seconds: float) -> None:
         raise ValueError("the share of users who cancel must lie between 0 and 1")
     if workload.turns < 1:
         raise ValueError("a conversation has at least one turn")
+    if workload.shared_prefix_tokens < 0 or workload.shared_prefix_groups < 1:
+        raise ValueError("a shared prefix has 0 or more tokens and at least one group")
+    if workload.cancel_share and not 0 < workload.cancel_after_s < float("inf"):
+        raise ValueError("users who give up need a patience above 0 seconds")
     arrivals = workload.arrivals
+    if not 0 <= arrivals.burstiness <= MAX_BURSTINESS:
+        raise ValueError(f"the burstiness must lie between 0 and {MAX_BURSTINESS:g}")
+    if not 0 <= arrivals.think_s < float("inf"):
+        raise ValueError("a think time must be 0 or more seconds")
+    ramp_to = arrivals.ramp_to_requests_per_s
+    if arrivals.pattern == "ramp" and ramp_to is not None and not 0 < ramp_to < float("inf"):
+        raise ValueError("a ramp needs a rate above 0 at its end")
     if arrivals.kind == "closed" and (arrivals.users is None or arrivals.users < 1):
         raise ValueError("a closed loop needs at least one user")
     if arrivals.kind == "open" and (arrivals.rate_requests_per_s or 0) * seconds > MAX_REQUESTS:
