@@ -62,11 +62,14 @@ class ControlDoor:
         """Starts the thread."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Sends what is still to be sent, ends the thread, closes the socket."""
+    def stop_soon(self) -> None:
+        """Asks the thread to send what is still to be sent, close its socket, and end."""
         self._stopping.set()
         self._waker.wake()
-        self._thread.join(timeout=5.0)
+
+    def join(self) -> None:
+        """Waits for the thread's end."""
+        self._thread.join(sockets.JOIN_S)
 
     def tell(self, message: ToRouter) -> None:
         """Queues a message to the router; callable from any thread."""

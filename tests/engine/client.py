@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,8 @@ from homesplit_engine.wire.messages import (
 
 START_S = 150.0
 ANSWER_S = 60.0
+END_S = 10.0
+"""A worker that is told to stop has ended by then, whatever it was computing."""
 _M = TypeVar("_M")
 
 
@@ -45,7 +47,14 @@ class WorkerProcess:
     """One worker process and the router's connection to it."""
 
     def __init__(
-        self, folder: Path, keys: Keys, router: Keys, model: Path, **settings: Any
+        self,
+        folder: Path,
+        keys: Keys,
+        router: Keys,
+        model: Path,
+        *,
+        run: Sequence[str] = ("-m", "homesplit_engine"),
+        **settings: Any,
     ) -> None:
         self.box = keys.name
         keys_file = folder / f"{self.box}.keys"
@@ -62,7 +71,7 @@ class WorkerProcess:
         config_file = folder / f"{self.box}.json"
         config_file.write_bytes(msgspec.json.encode(config))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "homesplit_engine", "worker", "--config", str(config_file)],
+            [sys.executable, *run, "worker", "--config", str(config_file)],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -169,7 +178,7 @@ class WorkerProcess:
         self._context.destroy(linger=0)
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(timeout=90)
+            self.process.wait(timeout=END_S)
         if self.process.stderr is not None:
             self.process.stderr.close()
 
@@ -177,11 +186,22 @@ class WorkerProcess:
 class Pair:
     """Two workers, A and B, and what a router does with them."""
 
-    def __init__(self, folder: Path, model: Path, model_b: Path | None = None, **settings: Any):
+    def __init__(
+        self,
+        folder: Path,
+        model: Path,
+        model_b: Path | None = None,
+        *,
+        cpus_of: Mapping[str, tuple[int, ...]] | None = None,
+        **settings: Any,
+    ) -> None:
         keys = make_keys(["A", "B"])
         self.keys = keys
-        self.a = WorkerProcess(folder, keys["A"], keys["router"], model, **settings)
-        self.b = WorkerProcess(folder, keys["B"], keys["router"], model_b or model, **settings)
+        each: dict[str, dict[str, Any]] = {
+            box: settings | {"cpus": (cpus_of or {}).get(box)} for box in "AB"
+        }
+        self.a = WorkerProcess(folder, keys["A"], keys["router"], model, **each["A"])
+        self.b = WorkerProcess(folder, keys["B"], keys["router"], model_b or model, **each["B"])
         self.a.connect()
         self.b.connect()
 

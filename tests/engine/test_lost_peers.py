@@ -24,7 +24,7 @@ from homesplit_engine.wire.messages import (
     StepReport,
 )
 
-from tests.engine.client import Pair, WorkerProcess, submit
+from tests.engine.client import END_S, Pair, WorkerProcess, submit
 from tests.engine.tiny import generate, make_model, prompt_of
 
 
@@ -156,7 +156,7 @@ def test_a_worker_ends_with_the_process_it_belongs_to(tmp_path: Path, model: Pat
         worker.connect()
         parent.kill()
         parent.wait()
-        assert worker.process.wait(timeout=20) == 0
+        assert worker.process.wait(timeout=END_S) == 0
     finally:
         worker.stop()
         if parent.stdin is not None:

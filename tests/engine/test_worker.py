@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from homesplit_engine.keys import make_keys
 from homesplit_engine.wire.messages import (
     Cancel,
     Committed,
@@ -22,7 +23,7 @@ from homesplit_engine.wire.messages import (
     Stop,
 )
 
-from tests.engine.client import Pair, submit
+from tests.engine.client import END_S, Pair, WorkerProcess, submit
 from tests.engine.tiny import CONTEXT, generate, make_model, prompt_of
 
 CHUNK = 12
@@ -216,8 +217,24 @@ def test_another_models_kv_is_refused(
         both.split("foreign", prompt_of(9), CHUNK)
         assert both.a.wait(Refused).kind == "fingerprint"
         both.a.send(Stop())
-        assert both.a.process.wait(timeout=20) == 0
+        assert both.a.process.wait(timeout=END_S) == 0
         os.kill(both.b.process.pid, signal.SIGTERM)
-        assert both.b.process.wait(timeout=20) == 0
+        assert both.b.process.wait(timeout=END_S) == 0
     finally:
         both.stop()
+
+
+def test_a_worker_ends_without_taking_its_interpreter_apart(tmp_path: Path, model: Path) -> None:
+    hangs = (
+        "import atexit, runpy, threading\n"
+        "atexit.register(threading.Event().wait)\n"
+        "runpy.run_module('homesplit_engine', run_name='__main__', alter_sys=True)"
+    )
+    keys = make_keys(["A"])
+    worker = WorkerProcess(tmp_path, keys["A"], keys["router"], model, run=("-c", hangs))
+    try:
+        worker.connect()
+        worker.send(Stop())
+        assert worker.process.wait(timeout=END_S) == 0
+    finally:
+        worker.stop()

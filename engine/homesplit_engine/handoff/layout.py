@@ -44,6 +44,11 @@ def layer_wire_bytes(shape: KvShape, layer: int, wire: KvWire) -> int:
     return 2 * heads * (2 * width if wire == "fp16" else width + _SCALE_BYTES)
 
 
+def token_wire_bytes(shape: KvShape, wire: KvWire) -> int:
+    """Bytes on the wire of one token's K and V in all layers."""
+    return piece_bytes(shape, Piece(layer=0, layers=shape.layers, start=0, end=1), wire)
+
+
 def piece_bytes(shape: KvShape, piece: Piece, wire: KvWire = "same") -> int:
     """How many bytes a piece's frame has."""
     layers = range(piece.layer, piece.layer + piece.layers)

@@ -118,10 +118,13 @@ class Receiver:
         """Starts the thread."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ends the thread and closes its socket."""
+    def stop_soon(self) -> None:
+        """Asks the thread to close its socket and end."""
         self._stopping.set()
-        self._thread.join(timeout=5.0)
+
+    def join(self) -> None:
+        """Waits for the thread's end."""
+        self._thread.join(sockets.JOIN_S)
 
     def expect(self, incoming: Incoming) -> None:
         """A reservation was made; its KV may come from now on."""

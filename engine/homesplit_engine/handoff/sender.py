@@ -170,11 +170,14 @@ class Sender:
         """Starts the thread."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ends the thread and closes its sockets; hand-offs under way are not told."""
+    def stop_soon(self) -> None:
+        """Asks the thread to close its sockets and end; hand-offs under way are not told."""
         self._stopping.set()
         self._waker.wake()
-        self._thread.join(timeout=5.0)
+
+    def join(self) -> None:
+        """Waits for the thread's end."""
+        self._thread.join(sockets.JOIN_S)
 
     # ------------------------------------------------------------------ from other threads
 

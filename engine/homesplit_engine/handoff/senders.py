@@ -34,12 +34,19 @@ class Senders:
         self._senders: dict[tuple[str, str], Sender] = {}
         """By the peer's endpoint and key: as many as there are boxes beside this one."""
 
-    def stop(self) -> None:
-        """Ends all threads; hand-offs under way are not told."""
+    def stop_soon(self) -> None:
+        """Asks all threads to end; hand-offs under way are not told."""
+        for sender in self._all():
+            sender.stop_soon()
+
+    def join(self) -> None:
+        """Waits for the threads' end."""
+        for sender in self._all():
+            sender.join()
+
+    def _all(self) -> list[Sender]:
         with self._lock:
-            senders = list(self._senders.values())
-        for sender in senders:
-            sender.stop()
+            return list(self._senders.values())
 
     def layer_done(self, outgoing: Outgoing, layer: int, start: int, end: int) -> None:
         """K and V of tokens [start, end) of one layer are in the pool."""

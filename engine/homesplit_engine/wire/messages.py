@@ -132,6 +132,12 @@ class Ready(Struct, frozen=True, kw_only=True, tag="ready"):
     device: str
     dtype: str
     eos_token_ids: tuple[int, ...]
+    kv_wire_bytes_per_token: dict[str, int] = {}
+    """What one token's KV takes on the wire, by how it is sent."""
+
+    def handoff_bytes_per_token(self, kv_wire: KvWire) -> int:
+        """Bytes that a hand-off sends for each token."""
+        return self.kv_wire_bytes_per_token.get(kv_wire, self.kv_bytes_per_token)
 
 
 class Reserved(Struct, frozen=True, kw_only=True, tag="reserved"):

@@ -27,6 +27,8 @@ KV_HWM = 8
 HEARTBEAT_MS = 2_000
 HANDSHAKE_MS = 5_000
 SEND_TIMEOUT_MS = 1_000
+JOIN_S = 2.0
+"""How long a thread of sockets may take to end: none waits for a peer that long."""
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 _ZAP_VERSION = b"1.0"
@@ -60,8 +62,16 @@ class Gatekeeper:
 
     def stop(self) -> None:
         """Ends the thread and closes its socket."""
+        self.stop_soon()
+        self.join()
+
+    def stop_soon(self) -> None:
+        """Asks the thread to close its socket and end."""
         self._stopping.set()
-        self._thread.join(timeout=2.0)
+
+    def join(self) -> None:
+        """Waits for the thread's end."""
+        self._thread.join(JOIN_S)
 
     def _answer(self) -> None:
         while not self._stopping.is_set():

@@ -1,0 +1,71 @@
+"""What a worker says of itself: who it is, and how it stands now."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+
+from homesplit_engine.busy import OthersMeter
+from homesplit_engine.handoff.layout import token_wire_bytes
+from homesplit_engine.power import PowerMeter
+from homesplit_engine.records import KV_WIRES, WorkerStatus
+from homesplit_engine.wire.messages import WIRE_VERSION, Ready
+from homesplit_engine.worker.state import State
+
+
+class About:
+    """The facts of one worker and of the box under it."""
+
+    def __init__(self, state: State, kv_endpoint: str) -> None:
+        self._state = state
+        self._kv_endpoint = kv_endpoint
+        self._power = PowerMeter(state.config.device)
+        self._others = OthersMeter()
+        self._process = psutil.Process()
+
+    def ready(self) -> Ready:
+        """Who it is and what it holds."""
+        state, loaded = self._state, self._state.loaded
+        return Ready(
+            box=state.config.box,
+            wire_version=WIRE_VERSION,
+            fingerprint=loaded.fingerprint,
+            fingerprint_fields=loaded.fields,
+            model=loaded.name,
+            max_context=loaded.max_context,
+            block_tokens=state.config.block_tokens,
+            blocks_total=state.scheduler.pool.blocks_total,
+            kv_bytes_per_token=loaded.kv_shape.bytes_per_token,
+            kv_endpoint=self._kv_endpoint,
+            public_key=state.keys.public,
+            device=str(loaded.device),
+            dtype=loaded.dtype,
+            eos_token_ids=loaded.eos_token_ids,
+            kv_wire_bytes_per_token={
+                wire: token_wire_bytes(loaded.kv_shape, wire) for wire in KV_WIRES
+            },
+        )
+
+    def status(self) -> WorkerStatus:
+        """How it stands now."""
+        power_w, power_why = self._power.read()
+        others_cores, others_why = self._others.read()
+        rss_bytes = int(self._process.memory_info().rss)
+        with self._state.changed:
+            scheduler = self._state.scheduler
+            return WorkerStatus(
+                box=self._state.config.box,
+                clock_s=time.monotonic(),
+                running=scheduler.running,
+                waiting=scheduler.waiting,
+                reserved=scheduler.reserved,
+                blocks_free=scheduler.pool.blocks_available,
+                blocks_total=scheduler.pool.blocks_total,
+                prefix_blocks=scheduler.pool.blocks_cached,
+                power_w=power_w,
+                power_why=power_why,
+                rss_bytes=rss_bytes,
+                others_cores=others_cores,
+                others_why=others_why,
+            )

@@ -1,0 +1,122 @@
+"""The worker's process: settings, cores, model, ready file, signals, exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import psutil
+
+from homesplit_engine.config import (
+    ConfigError,
+    Keys,
+    WorkerConfig,
+    WorkerEndpoints,
+    living_with,
+    load,
+)
+from homesplit_engine.keys import read_keys
+from homesplit_engine.wire.sockets import SocketError
+
+if TYPE_CHECKING:
+    from homesplit_engine.model import LoadedModel
+    from homesplit_engine.worker.worker import Worker
+
+
+def main(config_path: str, parent_pid: int | None = None) -> int:
+    """Run one worker until it is told to stop, or `parent_pid` is gone; returns the exit code."""
+    try:
+        config = living_with(load(Path(config_path), WorkerConfig), parent_pid)
+        keys = read_keys(Path(config.keys_file))
+        _pin(config)
+        worker = _started(config, keys)
+    except Exception as error:
+        known = isinstance(error, ConfigError | SocketError) or _is_model_error(error)
+        if not known:
+            raise
+        print(f"homesplit worker: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    try:
+        worker.run()
+    finally:
+        worker.stop()
+    return 0
+
+
+def _started(config: WorkerConfig, keys: Keys) -> Worker:
+    # Heavy imports wait until the process is pinned and its threads are set.
+    import torch
+
+    from homesplit_engine.model import load_model
+    from homesplit_engine.worker.worker import Worker
+
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    loaded = load_model(
+        Path(config.model_dir), device=config.device, dtype=config.dtype, weights=config.weights
+    )
+    worker = Worker(config, keys, loaded, _blocks_total(config, loaded))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stopper(worker))
+    worker.start()
+    _write_ready(Path(config.ready_file), worker.endpoints)
+    return worker
+
+
+def _stopper(worker: Worker) -> Callable[[int, object], None]:
+    def stop(_number: int, _frame: object) -> None:
+        worker.state.stop_soon()
+
+    return stop
+
+
+def _pin(config: WorkerConfig) -> None:
+    """Before torch starts its threads: they inherit the cores."""
+    if config.cpus is not None and hasattr(os, "sched_setaffinity"):
+        try:
+            os.sched_setaffinity(0, config.cpus)
+        except OSError as error:
+            raise ConfigError(f"cpus {config.cpus}: can't be used: {error.strerror}") from error
+    if config.threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)
+
+
+def _blocks_total(config: WorkerConfig, loaded: LoadedModel) -> int:
+    from homesplit_engine.cache import blocks_that_fit
+
+    if config.kv_blocks is not None:
+        return config.kv_blocks
+    free = psutil.virtual_memory().available
+    if loaded.device.type == "cuda":
+        import torch
+
+        free = torch.cuda.mem_get_info(loaded.device)[0]
+    blocks = blocks_that_fit(
+        loaded.kv_shape,
+        block_tokens=config.block_tokens,
+        free_bytes=int(free * config.memory_fraction),
+        most_tokens=config.max_batch_requests * loaded.max_context,
+    )
+    if blocks < 1:
+        raise ConfigError(
+            f"not one KV block of {config.block_tokens} tokens fits into "
+            f"{config.memory_fraction:.0%} of the {free} bytes that are free"
+        )
+    return blocks
+
+
+def _write_ready(path: Path, endpoints: WorkerEndpoints) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    fresh.write_bytes(msgspec.json.encode(endpoints))
+    fresh.replace(path)
+
+
+def _is_model_error(error: Exception) -> bool:
+    from homesplit_engine.model import ModelError
+
+    return isinstance(error, ModelError)
