@@ -12,10 +12,11 @@ from homesplit.controller.comparing import Comparing
 from homesplit.controller.demonstrating import Demonstrating
 from homesplit.controller.deploying import Deploying
 from homesplit.controller.machines import Machines
+from homesplit.controller.notes import Opened
 from homesplit.controller.planning import Planning
 from homesplit.view import road
 
-__all__ = ["Controller", "Said", "Served"]
+__all__ = ["Controller", "Opened", "Said", "Served"]
 
 
 class Controller(Machines, Planning, Deploying, Chatting, Comparing, Demonstrating):
@@ -35,6 +36,8 @@ class Controller(Machines, Planning, Deploying, Chatting, Comparing, Demonstrati
             lost.append("A deployment is under way; what is copied stays and is used next time.")
         if self.running("compare"):
             lost.append("A comparison is running; it would end without a verdict.")
+        if self.running("repeat"):
+            lost.append("A measurement is being repeated; its figures would be lost.")
         if self.running("probe"):
             lost.append("A probe is measuring; its figures would be lost.")
         if lost and not self.demo and road.is_serving(self.state):

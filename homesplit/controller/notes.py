@@ -1,15 +1,37 @@
-"""Commands of the Notebook screen: read, note, export."""
+"""Commands of the Notebook screen: read, note, repeat, export."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from homesplit.controller.base import Base, stage_module
 from homesplit.core import events
-from homesplit.errors import HomesplitError
+from homesplit.errors import EngineError, HomesplitError
 from homesplit.stages.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An entry as it is read."""
+
+    entry: Any
+    raw: dict[str, tuple[Any, ...]]
+    notes: tuple[str, ...]
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it was a measurement whose requests are kept."""
+        return bool(self.raw) and self.entry.kind in ("run", "comparison")
+
+    @property
+    def text(self) -> str:
+        """All of it, but for the raw records, as indented JSON."""
+        return msgspec.json.format(msgspec.json.encode(self.entry), indent=2).decode()
 
 
 class Notes(Base):
@@ -28,24 +50,41 @@ class Notes(Base):
 
         self.start("notebook", work)
 
-    async def entry_text(self, entry_id: str) -> str:
-        """One entry at length; empty (and the failure told) when it can't be read."""
+    async def opened(self, entry_id: str) -> Opened | None:
+        """One entry with its records and notes; None (and the failure told) when unreadable."""
+        module = stage_module("notebook")
         try:
-            module = stage_module("notebook")
             entry, raw = await asyncio.to_thread(module.show_entry, self.context(), entry_id)
+            notes = await asyncio.to_thread(module.notes_on, self.context(), entry.id)
         except HomesplitError as error:
             self.fail("notebook", error)
-            return ""
-        return entry_words(entry, raw)
+            return None
+        return Opened(entry=entry, raw=raw, notes=tuple(note.sentence for note in notes))
 
-    def add_note(self, text: str) -> None:
-        """Write a note of one's own."""
+    def add_note(self, text: str, entry_id: str | None = None) -> None:
+        """Write a note of one's own, alone or to an entry."""
 
         async def work(ctx: Context) -> None:
-            await asyncio.to_thread(stage_module("notebook").add_note, ctx, text)
+            add = stage_module("notebook").add_note
+            await asyncio.to_thread(add, ctx, text, entry=entry_id)
 
         # Notes have a task of their own: one must not be lost because the entries are being read.
         self.after("note", lambda: self.start("note", work))
+
+    def repeat(self, opened: Opened) -> None:
+        """Measure again what an entry measured, on the deployment that serves now."""
+        served = self.served
+        if served is None:
+            self.fail("repeat", EngineError("nothing is running", do_next="Deploy first (3)."))
+            return
+
+        async def work(ctx: Context) -> None:
+            target = stage_module("bench").Target(url=served.url, api_key=served.api_key)
+            again = stage_module("repeat").repeat
+            done = await again(ctx, opened.entry, opened.raw, target)
+            self.emit(events.StageEnded(stage="notebook", sentence=done.sentence))
+
+        self.start("repeat", work)
 
     def export_notebook(self, text: str) -> None:
         """Write the notebook to a file whose ending says the form."""
@@ -56,13 +95,3 @@ class Notes(Base):
             self.emit(events.StageEnded(stage="notebook", sentence=f"Wrote {written}."))
 
         self.after("export", lambda: self.start("export", work))
-
-
-def entry_words(entry: Any, raw: dict[str, tuple[Any, ...]]) -> str:
-    """An entry as text to read: sentence, when, and what it holds."""
-    import msgspec
-
-    body = msgspec.json.format(msgspec.json.encode(entry), indent=2).decode()
-    counts = ", ".join(f"{len(rows)} {name}" for name, rows in raw.items())
-    held = f"\nraw records kept: {counts}" if counts else ""
-    return f"{entry.sentence}\n\n{entry.at}  {entry.kind}{held}\n\n{body}"

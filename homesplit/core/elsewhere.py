@@ -69,7 +69,9 @@ def open_atlas(asked: Asked, other: str) -> Atlas | None:
     )
     kind = mean_kind(asked)
     longest = min(scene.shape.max_context or 1 << 30, 1 << 30) - kind.output_tokens
-    prompts = tuple(p for p in PROMPTS if p <= longest) or PROMPTS[:1]
+    prompts = tuple(
+        round(p) for p in _with_here([p for p in PROMPTS if p <= longest], kind.prompt_tokens)
+    )
     name, others, here = _other(asked.workload, scene, other)
     split = _split(position.arrangements)
     empty: tuple[tuple[str | None, ...], ...] = tuple((None,) * len(prompts) for _ in others)
@@ -111,10 +113,10 @@ def _other(workload: Workload, scene: Scene, other: str) -> tuple[str, tuple[flo
     """The rows' unit, their values and the present one."""
     if other == "link" and scene.wires:
         here = min(wire.bytes_per_s for wire in scene.wires.values())
-        return "bytes/s", LINKS_BYTES_PER_S, here
+        return "bytes/s", _with_here(LINKS_BYTES_PER_S, here), here
     arrivals = workload.arrivals
     if arrivals.kind == "closed":
-        return "users", tuple(float(u) for u in USERS), float(arrivals.users or 1)
+        return "users", _with_here(USERS, arrivals.users or 1), float(arrivals.users or 1)
     rate = arrivals.rate_requests_per_s or 1.0
     return "requests/s", tuple(rate * factor for factor in RATE_FACTORS), rate
 
@@ -127,6 +129,12 @@ def _with_prompts(workload: Workload, prompt_tokens: int) -> Workload:
     prefix = round(workload.shared_prefix_tokens * min(1.0, factor))
     classes = tuple(kind.scaled_prompts(factor) for kind in workload.classes)
     return structs.replace(workload, classes=classes, shared_prefix_tokens=prefix)
+
+
+def _with_here(values: Sequence[float], here: float) -> tuple[float, ...]:
+    """The axis with the present value on it, in place of one that is nearly the same."""
+    others = [value for value in values if not 0.7 < value / here < 1.43]
+    return tuple(sorted((*map(float, others), float(here))))
 
 
 def _split(able: Sequence[Arrangement]) -> Arrangement | None:

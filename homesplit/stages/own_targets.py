@@ -22,7 +22,7 @@ async def measure_alone(ctx: Context, target: Target, workload: Workload) -> Alo
     """Two requests of each class, one after another; raises EngineError where none completes."""
     told = "Measuring single requests alone, to set targets that suit these machines."
     ctx.emit(StageStarted(stage=STAGE, sentence=told))
-    plan = _plan(workload)
+    plan = plan_alone(workload)
     total = float(len(plan.requests))
     done = 0
 
@@ -46,7 +46,7 @@ async def measure_alone(ctx: Context, target: Target, workload: Workload) -> Alo
     return found
 
 
-def _plan(workload: Workload) -> LoadPlan:
+def plan_alone(workload: Workload) -> LoadPlan:
     """The first few planned requests of each class, longest class last."""
     arrivals = Arrivals(kind="closed", users=1)
     plan = make_load(
@@ -57,5 +57,8 @@ def _plan(workload: Workload) -> LoadPlan:
         for kind in workload.classes
         for request in [r for r in plan.requests if r.class_ == kind.name][:EACH_CLASS]
     ]
-    numbered = tuple(replace(request, id=number) for number, request in enumerate(chosen))
-    return replace(plan, requests=numbered)
+    in_turn = tuple(
+        replace(request, id=n, after=n - 1 if n else None, send_at_s=None, pause_s=0.0)
+        for n, request in enumerate(chosen)
+    )
+    return replace(plan, requests=in_turn)

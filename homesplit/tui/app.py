@@ -136,9 +136,16 @@ class HomesplitApp(App[None]):
         await self.controller.close()
         self.exit()
 
+    async def action_quit(self) -> None:
+        """Textual's own key and command for leaving ask as q does."""
+        self.action_leave()
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette holds everything that keys do."""
-        yield from super().get_system_commands(screen)
+        for command in super().get_system_commands(screen):
+            # Textual's own Quit asks nothing; ours is among the bindings below.
+            if command.title != "Quit":
+                yield command
         for number, name in enumerate(road.SCREENS, start=1):
             yield SystemCommand(
                 f"Go to {road.TITLES[name]}",
@@ -147,7 +154,8 @@ class HomesplitApp(App[None]):
             )
         for active in screen.active_bindings.values():
             binding = active.binding
-            if binding.description and isinstance(active.node, StageScreen):
+            told = binding.description and not binding.action.startswith(("go(", "command_palette"))
+            if told and isinstance(active.node, StageScreen | HomesplitApp):
                 yield SystemCommand(
                     binding.description,
                     binding.tooltip or f"Key {self.get_key_display(binding)}",

@@ -44,7 +44,7 @@ f      hold the strips still
 enter  open the request under the cursor""",
     "compare": """enter  run the same requests through each mode
 s      stop""",
-    "notebook": """enter  open the entry
+    "notebook": """enter  open the entry: its charts, its notes, all of it (there: r repeats it)
 n      add a note
 w      export as .ipynb, .md, .csv or .jsonl""",
 }

@@ -14,7 +14,19 @@ from homesplit.view import numbers
 from homesplit.view.link_use import link_lines, link_use
 from homesplit.view.plan import LEDGER_PARTS, stacked
 from homesplit.view.prompt_classes import PromptClass
-from homesplit.view.spans import Line, Lines, Span, bar, clean, crop, fit, line, sparkline, wrap
+from homesplit.view.spans import (
+    Line,
+    Lines,
+    Span,
+    bar,
+    clean,
+    crop,
+    fit,
+    line,
+    sparkline,
+    width_of,
+    wrap,
+)
 
 SPAN_S = 60.0
 """What `now` means on the panels: the requests that ended in the last minute."""
@@ -123,10 +135,10 @@ def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Line
     target = found.target_s
     ok = target is None or found.p50 <= target
     mark = Span("✓ ", "good") if ok else Span("✗ ", "bad")
-    head = line(
-        mark,
-        Span(numbers.seconds(found.p50), "strong"),
-        Span(f"  p90 {numbers.seconds(found.p90)}", ""),
+    head = _as_fits(
+        line(mark, Span(numbers.seconds(found.p50), "strong")),
+        f"  p90 {numbers.seconds(found.p90)}",
+        width,
     )
     rows: list[Line] = [head]
     goal = f"target {numbers.seconds(target)}" if target is not None else "no target"
@@ -143,6 +155,12 @@ def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Line
     return tuple(crop(row, width) for row in rows)
 
 
+def _as_fits(head: Line, more: str, width: int, role: str = "") -> Line:
+    """`head`, with `more` behind it where there is room for all of it."""
+    whole = (*head, Span(more, role))
+    return whole if width_of(whole) <= width else head
+
+
 def goodput_lines(state: RunState, now_s: float, width: int, height: int) -> Lines:
     """Goodput and attainment of the last minute, and what became of the misses."""
     engine = state.engine
@@ -157,15 +175,23 @@ def goodput_lines(state: RunState, now_s: float, width: int, height: int) -> Lin
     mark = Span("✓ ", "good") if attained >= 0.9 else Span("✗ ", "bad")
     tokens = sum(done.output_tokens for done in good) / span
     rows: list[Line] = [
-        line(mark, Span(f"{len(good) / span:.2f} req/s", "strong"), f"  {tokens:.0f} tok/s"),
-        line(Span(f"{attained * 100:.0f} % inside both targets", "dim")),
+        _as_fits(
+            line(mark, Span(f"{len(good) / span:.2f} req/s", "strong")),
+            f"  {tokens:.0f} tok/s",
+            width,
+        ),
+        _as_fits(
+            line(Span(f"{attained * 100:.0f} % inside", "dim")), " both targets", width, "dim"
+        ),
     ]
     if height >= 4:
         lost = sum(done.outcome in ("failed", "rejected") for done in seen)
         left = sum(done.outcome == "cancelled" for done in seen)
-        text = f"{len(seen)} ended, {lost} failed or rejected, {left} cancelled"
+        text = f"{len(seen)} ended, {lost} lost" + (f", {left} cancelled" if left else "")
         rows.append(line(Span(text, "bad" if lost else "dim")))
-    if height >= 4:
+    if height >= 4 and not good:
+        rows.append(line(Span("t", "key"), Span(" takes targets that suit here", "dim")))
+    elif height >= 4:
         rows.append((*bar(attained, min(width, 30), "good"),))
     return tuple(crop(row, width) for row in rows)
 

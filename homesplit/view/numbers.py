@@ -100,8 +100,12 @@ def share(value: float | None) -> str:
 
 
 def per_second(value: float | None, what: str = "") -> str:
-    """A rate such as requests per second: `1.8/s`."""
-    return MISSING if value is None else f"{significant(value, 2)}{what}/s"
+    """A rate such as requests per second: `1.8/s`; a slow one by the minute: `2.4/min`."""
+    if value is None:
+        return MISSING
+    if 0 < value < 0.1:
+        return f"{significant(value * 60, 2)}{what}/min"
+    return f"{significant(value, 2)}{what}/s"
 
 
 def count(value: float | None) -> str:

@@ -10,7 +10,7 @@ from homesplit.core.choices import Choices
 from homesplit.core.plan import LedgerRow, ModePrediction, Plan, RuleResult
 from homesplit.core.state import RunState
 from homesplit.view import numbers
-from homesplit.view.spans import EMPTY, Line, Lines, Span, clean, crop, fit, line, wrap
+from homesplit.view.spans import EMPTY, Line, Lines, Span, clean, crop, fit, line, width_of, wrap
 
 VERDICT_MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "n/a": "–"}
 _VERDICT_ROLES = {"pass": "good", "fail": "bad", "unknown": "warn", "n/a": "dim"}
@@ -185,6 +185,9 @@ def _rule(number: int, rule: RuleResult, width: int) -> Lines:
     indent = 21
     told = wrap(rule.sentence, max(width - indent - 1, 20), "dim")
     first = (*fit(head, indent - 1), Span(" "), *figure)
+    whole = (*fit(first, 2 * indent + 12), Span(clean(rule.sentence), "dim"))
+    if figure and width_of(whole) <= width and width_of(first) < 2 * indent + 12:
+        return (whole,)
     if not figure:
         rest = told[1:]
         return (
@@ -197,11 +200,26 @@ def _rule(number: int, rule: RuleResult, width: int) -> Lines:
 def _rule_figure(rule: RuleResult) -> Line:
     if rule.value is None:
         return ()
-    value = numbers.with_unit(rule.value, rule.unit)
-    parts: list[Span] = [Span(f"{value}", "strong")]
+    parts: list[Span] = [Span(_figure(rule.value, rule.unit), "strong")]
     if rule.threshold is not None:
-        parts.append(Span(f" against {numbers.with_unit(rule.threshold, rule.unit)}", "dim"))
+        parts.append(Span(f" against {_figure(rule.threshold, rule.unit)}", "dim"))
     return tuple(parts)
+
+
+_TIMES = ("ratio", "hand-off / prefill")
+
+
+def _figure(value: float, unit: str) -> str:
+    """A rule's number in the unit that people read."""
+    if unit in _TIMES:
+        return f"{numbers.significant(value)}×"
+    if unit == "attainment":
+        return numbers.share(value)
+    if unit == "bytes/s":
+        return numbers.link_rate(value)
+    if unit == "requests at once":
+        return f"{numbers.significant(value, 2)} at once"
+    return numbers.with_unit(value, unit)
 
 
 # ----------------------------------------------------------------------------- ledger

@@ -17,7 +17,7 @@ _STAGES_OF = {
     "deploy": ("deploy", "demo"),
     "monitor": ("serve", "bench", "targets"),
     "compare": ("compare",),
-    "notebook": ("notebook",),
+    "notebook": ("notebook", "repeat"),
 }
 _ENDLESS = ("discover", "serve")
 """Stages that go on for as long as the app is open, and so are no sign of work."""
@@ -108,9 +108,10 @@ def _stop_spans(stop: Stop, current: str, short: bool) -> list[Span]:
     return spans
 
 
-def work(state: RunState, width: int) -> Line:
-    """The one thing that is being done now, with how far it is and the time left."""
-    for name, stage in state.stages.items():
+def work(state: RunState, width: int, screen: str = "") -> Line:
+    """The one thing that is being done now, this screen's own first: how far, the time left."""
+    own = _STAGES_OF.get(screen, ())
+    for name, stage in sorted(state.stages.items(), key=lambda item: item[0] not in own):
         if stage.status != "running" or name in _ENDLESS:
             continue
         return crop(_work_line(name, stage, _going_on(stage)), width)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from homesplit.controller import Opened
+from homesplit.core.entry import Entry
 from homesplit.core.events import Event
 from homesplit.replay import Replay
+from homesplit.stages.fault import FaultChoice
 from homesplit.tui.app import HomesplitApp
 from tests.tui import sample_run
 
@@ -19,6 +23,7 @@ class Recorded(Replay):
     def __init__(self, told: Sequence[Event]) -> None:
         super().__init__([(0.0, event) for event in told], speed=0)
         self.commands: list[str] = []
+        self.own_boxes = False
 
     def wall_clock(self) -> datetime:
         """Five minutes after the sample's probes."""
@@ -42,6 +47,42 @@ class Recorded(Replay):
     def next_mode(self) -> None:
         """Only kept."""
         self.commands.append("mode")
+
+    def fault_choices(self) -> tuple[Any, ...]:
+        """A box that may be paused, unless the run is on boxes of one's own."""
+        return () if self.own_boxes else (FaultChoice(box="borea", what="pause"),)
+
+    def inject(self, choice: Any) -> None:
+        """Only kept."""
+        self.commands.append(choice.words)
+
+    def cancel_request(self, request_id: str) -> None:
+        """Only kept."""
+        self.commands.append(f"cancel {request_id}")
+
+    def measure_targets(self) -> None:
+        """Only kept."""
+        self.commands.append("targets")
+
+    def repeat(self, opened: Opened) -> None:
+        """Only kept."""
+        self.commands.append(f"repeat {opened.entry.id}")
+
+    def add_note(self, text: str, entry_id: str | None = None) -> None:
+        """Only kept."""
+        self.commands.append(f"note {text} on {entry_id}")
+
+    async def opened(self, entry_id: str) -> Opened | None:
+        """A comparison with one raw record."""
+        entry = Entry(
+            id=entry_id,
+            number=1,
+            kind="comparison",
+            at="2026-01-01T12:00",
+            sentence="Split keeps more requests inside the targets.",
+            body={"modes": [{"mode": "split", "ttft_s": {"p50": 0.5, "p90": 0.9}}]},
+        )
+        return Opened(entry=entry, raw={"split round 1": ({"id": 1},)}, notes=("Borea was warm.",))
 
     def toggle_load(self) -> None:
         """Only kept."""

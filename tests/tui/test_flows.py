@@ -6,6 +6,7 @@ import asyncio
 from typing import cast
 
 import pytest
+from homesplit_engine.records import StepEvent
 from msgspec.structs import replace
 from textual.content import Content
 from textual.pilot import Pilot
@@ -13,6 +14,7 @@ from textual.pilot import Pilot
 from homesplit.core import events
 from homesplit.tui.app import HomesplitApp
 from homesplit.tui.screens.dialogs import Question, Reading
+from homesplit.tui.screens.pick import Pick
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import road
 from homesplit.view.spans import plain
@@ -194,3 +196,108 @@ async def test_an_unknown_key_of_an_oddly_named_box_is_asked_about_by_name(
         assert title.plain == f"Is this really {NAME_LIKE_MARKUP}?"
         await pilot.press("n")
         assert not await answer
+
+
+async def test_a_fault_is_picked_from_a_list_and_escape_breaks_nothing(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("4", "i")
+        await settled(pilot)
+        assert isinstance(app.screen, Pick)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert commands(app) == []
+        await pilot.press("i")
+        await settled(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert commands(app) == ["pause borea for 10 s"]
+
+
+async def test_ones_own_boxes_are_not_broken(make_app: MakeApp) -> None:
+    app = make_app()
+    cast(Recorded, app.controller).own_boxes = True
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("4", "i")
+        await settled(pilot)
+        assert not isinstance(app.screen, Pick)
+        assert commands(app) == []
+
+
+async def test_cancelling_asks_and_takes_the_request_that_runs(make_app: MakeApp) -> None:
+    step = StepEvent(box="borea", step=99, start_s=111.0, end_s=111.9, decode=("r77",), running=1)
+    app = make_app([*sample_run.whole_run(), events.StepSeen(event=step)])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("4")
+        await settled(pilot)
+        await pilot.press("x")
+        await settled(pilot)
+        await pilot.press("y")
+        await settled(pilot)
+        assert commands(app) == ["cancel r77"]
+
+
+async def test_targets_are_not_taken_while_the_load_runs(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("4", "t")
+        await settled(pilot)
+        assert commands(app) == []
+        app.controller.emit(events.LoadStopped())
+        await pilot.press("t")
+        assert commands(app) == ["targets"]
+
+
+async def test_an_entry_opens_to_its_chart_and_its_notes(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("6")
+        await settled(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        view = app.screen.query_one(LinesView)
+        shown = plain(view._lines(100, 0))  # pyright: ignore[reportPrivateUsage]
+        assert "TTFT p50" in shown
+        assert "Borea was warm." in shown
+
+
+async def test_an_entry_is_repeated_only_after_a_yes(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("6")
+        await settled(pilot)
+        for answer in ("n", "y"):
+            await pilot.press("enter")
+            await settled(pilot)
+            await pilot.press("r")
+            await settled(pilot)
+            assert isinstance(app.screen, Question)
+            await pilot.press(answer)
+            await settled(pilot)
+        assert [told.split()[0] for told in commands(app)] == ["repeat"]
+
+
+async def test_a_note_goes_to_the_entry_that_is_open(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("6")
+        await settled(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        await pilot.press("n")
+        await settled(pilot)
+        await pilot.press(*"warm", "enter")
+        await settled(pilot)
+        assert commands(app)[0].startswith("note warm on ")
+
+
+@pytest.mark.parametrize("name", road.SCREENS)
+async def test_the_palette_holds_every_key_of_a_screen(make_app: MakeApp, name: str) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press(str(road.SCREENS.index(name) + 1))
+        await settled(pilot)
+        held = {command.title for command in app.get_system_commands(app.screen)}
+        keys = {b.description for b in type(app.screen).BINDINGS if b.description}  # type: ignore[union-attr]
+        assert keys - {"Scroll", "Cancel"} <= held
+        assert {"Help", "Quit"} <= held

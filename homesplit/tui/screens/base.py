@@ -92,7 +92,7 @@ class StageScreen(Screen[None]):
         return (road.road(self.state, self.STAGE, width),)
 
     def _news(self, width: int, height: int) -> Lines:
-        found = (road.trouble(self.state, width), road.work(self.state, width))
+        found = (road.trouble(self.state, width), road.work(self.state, width, self.STAGE))
         return tuple(one for one in found if one)
 
     def _next(self, width: int, height: int) -> Lines:

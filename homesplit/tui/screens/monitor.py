@@ -8,6 +8,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 
 from homesplit.controller import Controller
 from homesplit.tui.ask import ask
@@ -39,13 +40,13 @@ class MonitorScreen(StageScreen):
         Binding("l", "load", "Load", id="load", tooltip="Start or stop the load"),
         Binding("plus,equals_sign", "rate(1.25)", "Rate", id="faster", key_display="+/-"),
         Binding("minus", "rate(0.8)", "Slower", id="slower", show=False),
-        Binding("t", "targets", "Targets", id="targets", tooltip="Targets that suit the boxes"),
+        Binding("t", "targets", "Targets that suit the boxes", id="targets", show=False),
         Binding("x", "cancel", "Cancel", id="cancel", tooltip="Cancel a running request"),
         Binding("c", "chat", "Chat", id="chat", tooltip="Talk to the model, see your own TTFT"),
         Binding("i", "fault", "Fault", id="fault", tooltip="Break something (demo and lab only)"),
         Binding("left_square_bracket", "zoom(-1)", "Zoom in", show=False),
-        Binding("right_square_bracket", "zoom(1)", "Zoom", id="zoom", key_display="[ ]"),
-        Binding("f", "freeze", "Freeze", id="freeze", tooltip="Hold the strips still"),
+        Binding("right_square_bracket", "zoom(1)", "Zoom out", id="zoom", show=False),
+        Binding("f", "freeze", "Hold the strips still", id="freeze", show=False),
     ]
 
     def __init__(self, controller: Controller) -> None:
@@ -61,6 +62,7 @@ class MonitorScreen(StageScreen):
                 yield self._tile(which)
         with Vertical(id="timeline", classes="panel") as strips:
             strips.border_title = "What each box does, step by step"
+            strips.border_subtitle = Content("[ ] zoom  f hold still")
             yield LinesView(self._strips, id="strips")
             yield LinesView(lambda w, h: (timeline.legend(w),), id="legend")
         with Horizontal(id="charts"):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 
+from homesplit.controller import Opened
 from homesplit.tui.ask import ask
 from homesplit.tui.screens.base import StageScreen
-from homesplit.tui.screens.dialogs import Ask, Reading
-from homesplit.tui.widgets.lines import LinesView
+from homesplit.tui.screens.dialogs import Ask, Question
+from homesplit.tui.screens.entry import EntryScreen
+from homesplit.tui.widgets.lines import Draw, LinesView
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import notebook
+from homesplit.view.entry_page import entry_page
 from homesplit.view.spans import clean, wrap
 
 
@@ -59,9 +63,33 @@ class NotebookScreen(StageScreen):
 
     @work
     async def _open(self, entry_id: str) -> None:
-        text = await self.controller.entry_text(entry_id)
-        if text:
-            await self.app.push_screen(Reading("Notebook entry", text=text))
+        opened = await self.controller.opened(entry_id)
+        if opened is None:
+            return
+        page = self._page(opened)
+        chosen = await ask(self.app, EntryScreen(page, repeatable=opened.repeatable))
+        if chosen == "note":
+            text = await ask(self.app, Ask("Add a note to this entry", opened.entry.sentence))
+            if text:
+                self.controller.add_note(text, opened.entry.id)
+        elif chosen == "repeat":
+            await self._repeat(opened)
+
+    def _page(self, opened: Opened) -> Draw:
+        entry = msgspec.to_builtins(opened.entry)
+        raw = msgspec.to_builtins(opened.raw)
+        text = opened.text
+        return lambda width, height: entry_page(entry, raw, opened.notes, text, width)
+
+    async def _repeat(self, opened: Opened) -> None:
+        question = Question(
+            "Measure it again?",
+            "The same load goes to the deployment that serves now, in the same modes. A new "
+            "entry is written, with what changed since.",
+            yes="measure it again",
+        )
+        if await ask(self.app, question):
+            self.controller.repeat(opened)
 
     @work
     async def action_note(self) -> None:

@@ -36,6 +36,7 @@ class PlanScreen(StageScreen):
         with Horizontal(classes="grow"):
             with Vertical(id="question", classes="panel") as question:
                 question.border_title = "What will be asked"
+                question.border_subtitle = "tab scrolls the advice"
                 yield Rows(id="question-rows", grow=True)
                 yield LinesView(lambda width, height: self._spaced("guesses", width), id="guesses")
             with VerticalScroll(id="advice", classes="scroll"):

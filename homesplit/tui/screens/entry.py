@@ -1,0 +1,42 @@
+"""A notebook entry opened: its charts to read, and what can be done with it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from homesplit.tui.widgets.lines import Draw, LinesView
+
+
+class EntryScreen(ModalScreen[str | None]):
+    """Closes with `repeat`, `note` or nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "take('repeat')", "Repeat"),
+        Binding("n", "take('note')", "Add a note to it"),
+        Binding("escape,q,enter", "take('')", "Back"),
+    ]
+
+    def __init__(self, draw: Draw, *, repeatable: bool) -> None:
+        super().__init__()
+        self._draw, self._repeatable = draw, repeatable
+
+    def compose(self) -> ComposeResult:
+        """The page, scrolled, and the keys."""
+        with Vertical(classes="dialog wide") as box:
+            box.border_title = "Notebook entry"
+            with VerticalScroll(classes="body"):
+                yield LinesView(self._draw)
+            repeat = "r repeats it · " if self._repeatable else ""
+            yield Static(f"{repeat}n adds a note to it · escape goes back", classes="answers")
+
+    def action_take(self, what: str) -> None:
+        """Close with what was chosen."""
+        if what == "repeat" and not self._repeatable:
+            return
+        self.dismiss(what or None)
