@@ -52,6 +52,8 @@ class Step:
         self.spans = spans
         self.slots = slots
         """Pool slot of every token of the row, shape (tokens,)."""
+        self.has_single = any(span.count == 1 for span in spans)
+        """Whether any sequence has one new token only."""
         self.layer_done = layer_done
         """Called with a layer's number once its K and V of this step are in the pool."""
         self._masks: dict[tuple[int, int | None], torch.Tensor] = {}
@@ -118,29 +120,43 @@ class Plug:
         **_ignored: Any,
     ) -> tuple[torch.Tensor, None]:
         """One layer of one step; returns 1 x tokens x heads x head_dim."""
+        if self.step is None and s_aux is not None:
+            raise UnsupportedAttention("attention sinks")
         layer: Any = module.layer_idx
+        out = self.attend_rows(
+            layer,
+            query[0].transpose(0, 1),
+            key[0].transpose(0, 1),
+            value[0].transpose(0, 1),
+            scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
+            window=sliding_window,
+            softcap=softcap,
+        )
+        return out.view(1, query.shape[2], query.shape[1], -1), None
+
+    def attend_rows(
+        self,
+        layer: int,
+        query: torch.Tensor,  # tokens x heads x head_dim
+        key: torch.Tensor,  # tokens x kv_heads x head_dim
+        value: torch.Tensor,  # tokens x kv_heads x head_dim
+        *,
+        scaling: float,
+        window: int | None,
+        softcap: float | None = None,
+    ) -> torch.Tensor:
+        """One layer of one step; returns tokens x (heads * head_dim)."""
         step = self.step
         if step is None:
-            if s_aux is not None:
-                raise UnsupportedAttention("attention sinks")
-            return self._look(layer, query, key, value, scaling, sliding_window, softcap)
-        pool = step.pool.layers[layer]
-        if len(step.slots) == 1:
-            slot = step.spans[0].place.slots(step.spans[0].start, step.spans[0].end)[0]
-            pool[0, slot].copy_(key[0, :, 0])
-            pool[1, slot].copy_(value[0, :, 0])
-        else:
-            pool[0].index_copy_(0, step.slots, key[0].transpose(0, 1))
-            pool[1].index_copy_(0, step.slots, value[0].transpose(0, 1))
+            return self._look(layer, query, key, value, scaling, window, softcap)
+        step.pool.store(layer, step.slots, key, value)
         if step.layer_done is not None:
             step.layer_done(layer)
-        heads = query.shape[1]
-        parts = [
-            _attend_one(step, span, pool, query, key, value, scaling, sliding_window, softcap)
-            for span in step.spans
-        ]
-        joined = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return joined.view(1, len(step.slots), heads, -1), None
+        how = _How(step=step, layer=layer, scaling=scaling, window=window, softcap=softcap)
+        if step.has_single and softcap is None and _spells_out(query):
+            how.scaled = query * scaling
+        parts = [how.attended(span, query, key, value) for span in step.spans]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _look(
         self,
@@ -148,94 +164,105 @@ class Plug:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        scaling: float | None,
+        scaling: float,
         window: int | None,
         softcap: float | None,
-    ) -> tuple[torch.Tensor, None]:
+    ) -> torch.Tensor:
         """Notes the layer's shape and attends within the row, which is one sequence."""
         if layer in self.seen:
             raise UnsupportedAttention(f"two attention modules that share layer {layer}")
         self.seen[layer] = LayerSeen(
             kv_heads=key.shape[1],
-            head_dim=key.shape[3],
-            value_dim=value.shape[3],
+            head_dim=key.shape[2],
+            value_dim=value.shape[2],
             window=window,
         )
-        tokens = query.shape[2]
+        tokens = len(query)
         mask = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()
         if window is not None:
             mask &= torch.ones_like(mask).triu(1 - window)
         float_mask = torch.zeros(mask.shape, dtype=query.dtype, device=query.device)
         float_mask.masked_fill_(~mask, float("-inf"))
-        grouped, key, value = _grouped(query, key, value)
-        out = _plain(grouped, key, value, float_mask, scaling, softcap)
-        return out.reshape(1, *query.shape[1:3], -1).transpose(1, 2), None
+        grouped, k, v = _grouped(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1))
+        return _rows(_plain(grouped, k, v, float_mask, scaling, softcap))
+
+
+class _How:
+    """How one layer attends in one step."""
+
+    __slots__ = ("layer", "scaled", "scaling", "softcap", "step", "window")
+
+    def __init__(
+        self,
+        *,
+        step: Step,
+        layer: int,
+        scaling: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> None:
+        self.step = step
+        self.layer = layer
+        self.scaling = scaling
+        self.window = window
+        self.softcap = softcap
+        self.scaled: torch.Tensor | None = None
+        """The queries times `scaling`, where single rows are attended spelled out."""
+
+    def attended(
+        self, span: Span, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """One sequence's attention; returns count x (heads * head_dim)."""
+        if span.count == 1:
+            return self._one(span, query)
+        rows = slice(span.row, span.row + span.count)
+        queries = query[rows].transpose(0, 1)
+        window = self.window
+        fits = window is None or span.end <= window
+        if span.start == 0 and fits and self.softcap is None:
+            grouped, k, v = _grouped(
+                queries, key[rows].transpose(0, 1), value[rows].transpose(0, 1)
+            )
+            return _rows(
+                scaled_dot_product_attention(grouped, k, v, is_causal=True, scale=self.scaling)
+            )
+        first, mask = self.step.mask(span, None if fits else window, query.dtype)
+        k, v = self.step.pool.read_heads(self.layer, span.place, first, span.end)
+        grouped, k, v = _grouped(queries, k, v)
+        if self.softcap is None:
+            out = scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=self.scaling)
+        else:
+            out = _plain(grouped, k, v, mask, self.scaling, self.softcap)
+        return _rows(out)
+
+    def _one(self, span: Span, query: torch.Tensor) -> torch.Tensor:
+        """One new token: the heads that share a KV head are attended as if they were its rows."""
+        first = 0 if self.window is None else max(0, span.end - self.window)
+        k, v = self.step.pool.read_heads(self.layer, span.place, first, span.end)
+        if self.scaled is not None:
+            # Two thirds of the time of the fused kernel, which is made for many rows.
+            grouped = self.scaled[span.row].view(len(k), -1, k.shape[-1])
+            out = torch.bmm(torch.softmax(torch.bmm(grouped, k.mT), dim=-1), v)
+            return out.view(1, -1)
+        grouped = query[span.row].reshape(len(k), -1, k.shape[-1])
+        if self.softcap is not None:
+            out = _plain(grouped, k, v, None, self.scaling, self.softcap)
+        else:
+            out = scaled_dot_product_attention(grouped[None], k[None], v[None], scale=self.scaling)
+        return out.reshape(1, -1)
+
+
+def _spells_out(query: torch.Tensor) -> bool:
+    return query.dtype == torch.float32 and query.device.type == "cpu"
 
 
 def _no_mask(*_args: Any, **_kwargs: Any) -> None:
     return None
 
 
-def _attend_one(
-    step: Step,
-    span: Span,
-    pool: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float | None,
-    window: int | None,
-    softcap: float | None,
-) -> torch.Tensor:
-    """One sequence's attention; returns count x (heads * head_dim)."""
-    if span.count == 1:
-        return _decode_one(span, pool, query[:, :, span.row], scaling, window, softcap)
-    rows = slice(span.row, span.row + span.count)
-    fits = window is None or span.end <= window
-    if span.start == 0 and fits and softcap is None:
-        grouped, k, v = _grouped(query[:, :, rows], key[:, :, rows], value[:, :, rows])
-        out = scaled_dot_product_attention(grouped, k, v, is_causal=True, scale=scaling)
-    else:
-        first, mask = step.mask(span, None if fits else window, query.dtype)
-        k, v = _read(pool, span.place, first, span.end)
-        grouped, k, v = _grouped(query[:, :, rows], k[None], v[None])
-        if softcap is None:
-            out = scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scaling)
-        else:
-            out = _plain(grouped, k, v, mask, scaling, softcap)
-    # kv_heads x group x count x head_dim -> count x heads x head_dim
-    return out.flatten(0, 1).transpose(0, 1).reshape(span.count, -1)
-
-
-def _decode_one(
-    span: Span,
-    pool: torch.Tensor,
-    query: torch.Tensor,  # 1 x heads x head_dim
-    scaling: float | None,
-    window: int | None,
-    softcap: float | None,
-) -> torch.Tensor:
-    """One new token: the heads that share a KV head are attended as if they were its rows."""
-    first = 0 if window is None else max(0, span.end - window)
-    k, v = _read(pool, span.place, first, span.end)
-    grouped = query.reshape(1, k.shape[0], -1, query.shape[-1])
-    if softcap is None:
-        out = scaled_dot_product_attention(grouped, k[None], v[None], scale=scaling)
-    else:
-        out = _plain(grouped, k[None], v[None], None, scaling, softcap)
-    return out.reshape(1, -1)
-
-
-def _read(
-    pool: torch.Tensor, place: Place, start: int, end: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V of tokens [start, end), each kv_heads x tokens x head_dim; no copy if it can be."""
-    if place.first is not None:
-        part = pool[:, place.first + start : place.first + end]
-    else:
-        part = pool.index_select(1, place.index(start, end))
-    k, v = part.transpose(1, 2).unbind(0)
-    return k, v
+def _rows(out: torch.Tensor) -> torch.Tensor:
+    """kv_heads x group x count x head_dim -> count x (heads * head_dim)."""
+    return out.flatten(0, 1).transpose(0, 1).flatten(1)
 
 
 def _grouped(
@@ -243,13 +270,12 @@ def _grouped(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Query heads beside the KV head they share, which is repeated without a copy.
 
-    1 x heads x n x d, 1 x kv_heads x t x d  ->  kv_heads x group x n x d, kv_heads x group x t x d
+    heads x n x d, kv_heads x t x d  ->  kv_heads x group x n x d, kv_heads x group x t x d
     """
-    kv_heads = key.shape[1]
-    group = query.shape[1] // kv_heads
-    grouped = query.view(kv_heads, group, *query.shape[2:])
-    shape = (kv_heads, group, *key.shape[2:])
-    return grouped, key[0].unsqueeze(1).expand(shape), value[0].unsqueeze(1).expand(shape)
+    kv_heads = len(key)
+    grouped = query.unflatten(0, (kv_heads, -1))
+    shape = (kv_heads, grouped.shape[1], *key.shape[1:])
+    return grouped, key.unsqueeze(1).expand(shape), value.unsqueeze(1).expand(shape)
 
 
 def _plain(
@@ -257,12 +283,11 @@ def _plain(
     key: torch.Tensor,
     value: torch.Tensor,
     mask: torch.Tensor | None,
-    scaling: float | None,
+    scaling: float,
     softcap: float | None,
 ) -> torch.Tensor:
     """Attention spelled out, for what the fused one lacks (softcap)."""
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scores = torch.matmul(query, key.transpose(-1, -2)) * scale
+    scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if mask is not None:

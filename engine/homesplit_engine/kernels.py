@@ -1,7 +1,8 @@
 """Quicker kernels under the model's own layers, where the machine has them.
 
-A decode step is mostly reading weights for a few rows. oneDNN reads a weight that was laid
-out for it beforehand about twice as fast as the plain matrix product does (fp32, x86).
+A decode step is mostly reading weights for a few rows. oneDNN is quickest for several rows with
+a weight laid out for it beforehand; for one row nothing beats reading the transposed weight
+from front to end, so that copy is kept too where there is memory for it (fp32, x86).
 """
 
 from __future__ import annotations
@@ -11,30 +12,119 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import torch
 from torch import nn
+from torch.nn.functional import silu
 
 PACKED_FOR_ROWS = 8
 """The number of rows that the layout is chosen for; other numbers of rows work as well."""
 
 
-class PackedLinear(nn.Module):
-    """`nn.Linear` with its weight in oneDNN's own layout; the same sums in another order."""
+class GatedUp(nn.Module):
+    """silu(gate(x)) * up(x), both products in one."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, gate: nn.Linear, up: nn.Linear) -> None:
+        super().__init__()
+        self.joined = joined(gate, up)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """tokens x hidden -> tokens x intermediate."""
+        return _gated(self.joined(rows))
+
+
+class PackedLinear(nn.Module):
+    """`nn.Linear` with its weight in oneDNN's own layout; the same sums in another order.
+
+    `columns` keeps the transposed weight as well, for single rows.
+    """
+
+    def __init__(self, linear: nn.Linear, *, columns: bool) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
-        self.bias = linear.bias
+        # torch declares `bias` a Parameter; a layer without one holds None.
+        self.bias: Any = linear.bias
         ops: Any = torch.ops
-        self._apply_packed: Any = ops.mkldnn._linear_pointwise
-        self._packed: Any = ops.mkldnn._reorder_linear_weight(
-            linear.weight.detach(), PACKED_FOR_ROWS
-        )
+        self._apply_packed: Any = ops.mkldnn._linear_pointwise.default
+        self._apply_added: Any = ops.mkldnn._linear_pointwise.binary
+        self._packed = _packed(linear.weight)
+        self._columns = _columns(linear.weight) if columns else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
+        if self._columns is not None and rows.numel() == self.in_features:
+            out = torch.matmul(rows, self._columns)
+            return out if self.bias is None else out.add_(self.bias)
         return self._apply_packed(rows, self._packed, self.bias, "none", [], "")
+
+    def plus(self, rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """`forward(rows) + other`, tokens x out_features, in one kernel."""
+        if self._columns is not None and len(rows) == 1:
+            out = torch.addmm(other, rows, self._columns)
+            return out if self.bias is None else out.add_(self.bias)
+        return self._apply_added(rows, other, self._packed, self.bias, "add")
+
+
+class PackedGatedUp(nn.Module):
+    """`GatedUp` by oneDNN, which applies silu and the product as it writes."""
+
+    def __init__(self, gated: GatedUp, *, columns: bool) -> None:
+        super().__init__()
+        weight: torch.Tensor = gated.joined.weight
+        bias: Any = gated.joined.bias
+        self._half = len(weight) // 2
+        ops: Any = torch.ops
+        self._apply_packed: Any = ops.mkldnn._linear_pointwise.default
+        self._apply_times: Any = ops.mkldnn._linear_pointwise.binary
+        self._gate, self._up = _packed(weight[: self._half]), _packed(weight[self._half :])
+        halves: Any = (None, None) if bias is None else bias.detach().chunk(2)
+        self._gate_bias, self._up_bias = halves
+        self._bias = bias
+        self._columns = _columns(weight) if columns else None
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """tokens x hidden -> tokens x intermediate."""
+        if self._columns is not None and len(rows) == 1:
+            both = torch.mm(rows, self._columns)
+            return _gated(both if self._bias is None else both.add_(self._bias))
+        gate = self._apply_packed(rows, self._gate, self._gate_bias, "swish", [], "")
+        return self._apply_times(rows, gate, self._up, self._up_bias, "mul")
+
+
+def plus(linear: nn.Module, rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`linear(rows) + other`."""
+    return linear.plus(rows, other) if isinstance(linear, PackedLinear) else other + linear(rows)
+
+
+def joined(*parts: nn.Linear) -> nn.Linear:
+    """One linear layer whose output is that of the parts, one behind the other."""
+    weight = torch.cat([part.weight.detach() for part in parts])
+    # torch declares `bias` a Parameter; a layer without one holds None.
+    biases: list[Any] = [part.bias for part in parts]
+    biased = biases[0] is not None
+    with torch.device("meta"):
+        whole = nn.Linear(weight.shape[1], weight.shape[0], bias=biased)
+    whole.weight = nn.Parameter(weight, requires_grad=False)
+    if biased:
+        whole.bias = nn.Parameter(
+            torch.cat([bias.detach() for bias in biases]), requires_grad=False
+        )
+    return whole
+
+
+def _gated(both: torch.Tensor) -> torch.Tensor:
+    gate, up = both.chunk(2, dim=-1)
+    return silu(gate).mul_(up)
+
+
+def _packed(weight: torch.Tensor) -> torch.Tensor:
+    ops: Any = torch.ops
+    return ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), PACKED_FOR_ROWS)
+
+
+def _columns(weight: torch.Tensor) -> torch.Tensor:
+    return weight.detach().t().contiguous()
 
 
 class Int8Linear(nn.Module):
@@ -93,24 +183,32 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     )
 
 
-def pack_linears(model: nn.Module) -> int:
+def columns_fit(model: nn.Module) -> bool:
+    """Whether a copy of the linear layers' weights takes at most a quarter of the free memory."""
+    linears = [module for module in model.modules() if type(module) is nn.Linear]
+    needed = sum(linear.weight.numel() * linear.weight.element_size() for linear in linears)
+    return needed <= psutil.virtual_memory().available // 4
+
+
+def pack_linears(model: nn.Module, *, columns: bool) -> int:
     """Replaces every plain linear layer of a model by a packed one; returns how many."""
-    return _replace(model, PackedLinear)
+    gated = _replace(model, GatedUp, lambda found: PackedGatedUp(found, columns=columns))
+    return gated + _replace(model, nn.Linear, lambda found: PackedLinear(found, columns=columns))
 
 
 def quantise_linears(model: nn.Module) -> int:
     """Replaces every plain linear layer of a model by an int8 one; returns how many."""
-    return _replace(model, Int8Linear)
+    return _replace(model, nn.Linear, Int8Linear)
 
 
-def _replace(model: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> int:
+def _replace(model: nn.Module, old: type, new: Callable[[Any], nn.Module]) -> int:
     found = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) is nn.Linear
+        if type(child) is old
     ]
     with torch.inference_mode():
         for parent, name, child in found:
-            setattr(parent, name, kind(child))
+            setattr(parent, name, new(child))
     return len(found)

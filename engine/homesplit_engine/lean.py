@@ -1,10 +1,11 @@
-"""Decoder layers of the common kind, computed with fewer and larger kernels.
+"""Decoder models of the common kind, computed with fewer and larger kernels.
 
     norm -> q, k, v in one product -> rope on q and k together -> attention -> o, residual
          -> norm -> gate and up in one product -> silu * up -> down, residual
 
-A decode step of a small model spends a third of its time between its matrix products. The
-sums are those of transformers' own layer; loading compares the logits of the two.
+Between its matrix products a decode step of a small model is a few hundred tiny kernels, each
+of which costs more to start than to run. The sums are those of transformers' own layers;
+loading compares the logits of the two.
 """
 
 from __future__ import annotations
@@ -13,121 +14,157 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import silu
+from torch.nn.functional import embedding
 
 from homesplit_engine.attention import Plug
+from homesplit_engine.kernels import GatedUp, joined, plus
 
 _KINDS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
+_MODELS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 
-class Rope:
-    """Cosines and signed sines of one step's positions, made once for all layers."""
+class Rotation:
+    """Rope of one step's positions, for heads seen as two halves: a * cos + swapped(a) * sin."""
 
-    def __init__(self) -> None:
-        self._sin: torch.Tensor | None = None
-        self._made: tuple[torch.Tensor, torch.Tensor] | None = None
+    def __init__(self, cos: torch.Tensor, sin: torch.Tensor) -> None:
+        """`cos` and `sin` as transformers makes them: 1 x tokens x width."""
+        tokens, width = cos.shape[1:]
+        low, high = sin[0].chunk(2, dim=-1)
+        self._cos = cos.view(tokens, 1, 2, width // 2)
+        self._sin = torch.stack((-low, high), dim=1).unsqueeze(1)
 
-    def of(self, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """1 x tokens x width each -> tokens x 1 x width each, the sine's first half negative."""
-        if self._made is None or self._sin is not sin:
-            low, high = sin[0].chunk(2, dim=-1)
-            self._made = cos[0].unsqueeze(1), torch.cat((-low, high), dim=-1).unsqueeze(1)
-            self._sin = sin
-        return self._made
+    def turned(self, heads: torch.Tensor) -> torch.Tensor:
+        """tokens x heads x width -> the same."""
+        halves = heads.unflatten(-1, (2, -1))
+        return torch.addcmul(halves * self._cos, halves.flip(2), self._sin).flatten(2)
+
+
+class LeanNorm(nn.Module):
+    """Root-mean-square norm, as transformers computes it, in fewer kernels."""
+
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self.weight: nn.Parameter = norm.weight
+        self._eps = torch.full((), float(norm.variance_epsilon), device=norm.weight.device)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """... x width -> the same."""
+        wide = rows.float()
+        length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+        scale = torch.addcmul(self._eps, length, length, value=1 / rows.shape[-1]).rsqrt_()
+        return (wide * scale).to(rows.dtype).mul_(self.weight)
 
 
 class LeanLayer(nn.Module):
     """One decoder layer; takes over the weights of transformers' own."""
 
-    def __init__(self, layer: Any, plug: Plug, rope: Rope) -> None:
+    def __init__(self, layer: Any, plug: Plug) -> None:
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.layer_idx = int(attention.layer_idx)
         self._plug = plug
-        self._rope = rope
         self._width = int(attention.head_dim)
         self._scaling = float(attention.scaling)
         self._window: int | None = _window(layer)
         self._heads = attention.q_proj.out_features // self._width
         self._kv_heads = attention.k_proj.out_features // self._width
-        self.input_norm: nn.Module = layer.input_layernorm
-        self.middle_norm: nn.Module = layer.post_attention_layernorm
-        self.q_norm: nn.Module | None = getattr(attention, "q_norm", None)
-        self.k_norm: nn.Module | None = getattr(attention, "k_norm", None)
-        self.qkv = _joined(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.o = attention.o_proj
-        self.gate_up = _joined(mlp.gate_proj, mlp.up_proj)
-        self.down = mlp.down_proj
-        if hasattr(layer, "attention_type"):
-            self.attention_type = layer.attention_type
+        self.input_norm = LeanNorm(layer.input_layernorm)
+        self.middle_norm = LeanNorm(layer.post_attention_layernorm)
+        normed = hasattr(attention, "q_norm")
+        self.q_norm = LeanNorm(attention.q_norm) if normed else None
+        self.k_norm = LeanNorm(attention.k_norm) if normed else None
+        self.qkv: nn.Module = joined(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.o: nn.Module = attention.o_proj
+        self.gate_up: nn.Module = GatedUp(mlp.gate_proj, mlp.up_proj)
+        self.down: nn.Module = mlp.down_proj
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        *,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        **_ignored: Any,
+        self, rows: torch.Tensor, rotation: Rotation, keep: torch.Tensor | None
     ) -> torch.Tensor:
-        """1 x tokens x hidden -> the same."""
-        rows = hidden_states[0]
-        rows = rows + self.o(self._attended(self.input_norm(rows), position_embeddings))
-        gate, up = self.gate_up(self.middle_norm(rows)).chunk(2, dim=-1)
-        return (rows + self.down(silu(gate) * up))[None]
+        """tokens x hidden -> the same, or only its rows `keep`."""
+        attended = self._attended(self.input_norm(rows), rotation)
+        if keep is not None:
+            rows, attended = rows.index_select(0, keep), attended.index_select(0, keep)
+            if len(rows) == 0:
+                return rows
+        rows = plus(self.o, attended, rows)
+        return plus(self.down, self.gate_up(self.middle_norm(rows)), rows)
 
-    def _attended(
-        self, rows: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
-        tokens, heads, kv_heads = rows.shape[0], self._heads, self._kv_heads
-        every = self.qkv(rows).view(tokens, heads + 2 * kv_heads, self._width)
+    def _attended(self, rows: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+        heads, kv_heads = self._heads, self._kv_heads
+        every = self.qkv(rows).view(-1, heads + 2 * kv_heads, self._width)
         both = every[:, : heads + kv_heads]
         if self.q_norm is not None and self.k_norm is not None:
             both = torch.cat((self.q_norm(both[:, :heads]), self.k_norm(both[:, heads:])), dim=1)
-        cos, signed_sin = self._rope.of(*position_embeddings)
-        half = self._width // 2
-        swapped = torch.cat((both[..., half:], both[..., :half]), dim=-1)
-        both = torch.addcmul(both * cos, swapped, signed_sin).transpose(0, 1)[None]
-        out, _ = self._plug.attend(
-            self,
+        both = rotation.turned(both)
+        return self._plug.attend_rows(
+            self.layer_idx,
             both[:, :heads],
             both[:, heads:],
-            every[:, heads + kv_heads :].transpose(0, 1)[None],
-            None,
+            every[:, heads + kv_heads :],
             scaling=self._scaling,
-            sliding_window=self._window,
+            window=self._window,
         )
-        return out.reshape(tokens, heads * self._width)
 
 
-def make_lean(model: Any, plug: Plug) -> bool:
-    """Replaces a model's decoder layers if all are of a kind known here; tells whether."""
-    layers: Any = getattr(getattr(model, "model", None), "layers", None)
-    if layers is None or any(type(layer).__name__ not in _KINDS for layer in layers):
-        return False
+class Logits:
+    """What a model returns, as far as it is used: `logits`, 1 x rows x vocabulary."""
+
+    __slots__ = ("logits",)
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.logits = logits
+
+
+class LeanModel(nn.Module):
+    """A whole causal model in lean layers; called as transformers' own is."""
+
+    def __init__(self, model: Any, plug: Plug) -> None:
+        super().__init__()
+        self.embedding: nn.Parameter = model.model.embed_tokens.weight
+        self.rotary: nn.Module = model.model.rotary_emb
+        self.layers = nn.ModuleList(LeanLayer(layer, plug) for layer in model.model.layers)
+        self.norm = LeanNorm(model.model.norm)
+        self.head: nn.Module = model.lm_head
+        self._vocab_size = int(model.lm_head.out_features)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        *,
+        position_ids: torch.Tensor,
+        logits_to_keep: torch.Tensor | None = None,
+        use_cache: bool = False,
+    ) -> Logits:
+        """1 x tokens -> logits of the rows `logits_to_keep` (ascending), else of all."""
+        if use_cache:
+            raise ValueError("a lean model keeps its KV in the engine's pool only")
+        rows = embedding(input_ids[0], self.embedding)
+        rotation = Rotation(*self.rotary(rows, position_ids=position_ids))
+        whole = logits_to_keep is None or len(logits_to_keep) == len(rows)
+        keep = None if whole else logits_to_keep
+        last = len(self.layers) - 1
+        for at, layer in enumerate(self.layers):
+            # Behind the last layer's attention only the rows that are sampled from matter.
+            rows = layer(rows, rotation, keep if at == last else None)
+        if len(rows) == 0:
+            return Logits(rows.new_empty((1, 0, self._vocab_size)))
+        return Logits(self.head(self.norm(rows))[None])
+
+
+def make_lean(model: Any, plug: Plug) -> LeanModel | None:
+    """The model in lean layers, which take over its weights; None if its kind is not known here."""
+    if type(model).__name__ not in _MODELS:
+        return None
+    layers: Any = model.model.layers
+    if any(type(layer).__name__ not in _KINDS for layer in layers):
+        return None
     if any(layer.mlp.config.hidden_act != "silu" for layer in layers):
-        return False
-    rope = Rope()
-    for at in range(len(layers)):
-        layers[at] = LeanLayer(layers[at], plug, rope)
-    return True
+        return None
+    return LeanModel(model, plug)
 
 
 def _window(layer: Any) -> int | None:
     if type(layer).__name__ == "MistralDecoderLayer":
         return getattr(layer.self_attn.config, "sliding_window", None)
     return getattr(layer.self_attn, "sliding_window", None)
-
-
-def _joined(*parts: nn.Linear) -> nn.Linear:
-    """One linear layer whose output is that of the parts, one behind the other."""
-    weight = torch.cat([part.weight.detach() for part in parts])
-    # torch declares `bias` a Parameter; a layer without one holds None.
-    biases: list[Any] = [part.bias for part in parts]
-    biased = biases[0] is not None
-    with torch.device("meta"):
-        joined = nn.Linear(weight.shape[1], weight.shape[0], bias=biased)
-    joined.weight = nn.Parameter(weight, requires_grad=False)
-    if biased:
-        joined.bias = nn.Parameter(
-            torch.cat([bias.detach() for bias in biases]), requires_grad=False
-        )
-    return joined

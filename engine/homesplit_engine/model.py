@@ -15,7 +15,13 @@ import torch
 from homesplit_engine.attention import Plug, UnsupportedAttention
 from homesplit_engine.cache import KvShape
 from homesplit_engine.fingerprint import fingerprint, fingerprint_fields
-from homesplit_engine.kernels import can_pack, pack_linears, quantise_linears, why_no_int8
+from homesplit_engine.kernels import (
+    can_pack,
+    columns_fit,
+    pack_linears,
+    quantise_linears,
+    why_no_int8,
+)
 from homesplit_engine.lean import make_lean
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -81,7 +87,7 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
     fields = fingerprint_fields(model_dir, dtype=dtype, weights=weights)
     eos_token_ids = _eos_token_ids(model)
     pack = weights == "same" and can_pack(torch.device(device), DTYPES[dtype])
-    shape = _look_at(model, model_dir.name, plug, text_config, device, DTYPES[dtype], pack)
+    model, shape = _looked_at(model, model_dir.name, plug, text_config, device, DTYPES[dtype], pack)
     if weights == "int8":
         # Only now: what was compared above are the weights as they came.
         quantise_linears(model)
@@ -156,7 +162,7 @@ def _load(model_dir: Path, device: str, dtype: torch.dtype) -> Any:
     return model.to(device).eval()
 
 
-def _look_at(
+def _looked_at(
     model: Any,
     name: str,
     plug: Plug,
@@ -164,8 +170,8 @@ def _look_at(
     device: str,
     dtype: torch.dtype,
     pack: bool,
-) -> KvShape:
-    """Run a few tokens with the model's own attention and with ours; compare, note the shapes."""
+) -> tuple[Any, KvShape]:
+    """The model with our layers and attention, compared with its own over a few tokens."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, config.vocab_size, (1, _TRIAL_TOKENS), generator=generator).to(device)
     positions = torch.arange(_TRIAL_TOKENS, device=device)[None]
@@ -173,9 +179,9 @@ def _look_at(
     with torch.inference_mode():
         own = model(tokens, position_ids=positions, use_cache=False).logits[0, -1:]
         model.set_attn_implementation(plug.name)
-        make_lean(model, plug)
+        model = make_lean(model, plug) or model
         if pack:
-            pack_linears(model)
+            pack_linears(model, columns=columns_fit(model))
         try:
             ours = model(
                 tokens, position_ids=positions, use_cache=False, logits_to_keep=last
@@ -201,11 +207,12 @@ def _look_at(
             f"{name}: its logits under this engine's attention differ from its own; it has a "
             "kind of attention layer that this engine does not do"
         )
-    return KvShape(
+    shape = KvShape(
         kv_heads=tuple(one.kv_heads for one in seen),
         head_dim=tuple(one.head_dim for one in seen),
         dtype=dtype,
     )
+    return model, shape
 
 
 def _eos_token_ids(model: Any) -> tuple[int, ...]:
