@@ -50,6 +50,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")
     parser.add_argument("--prompts", default=",".join(map(str, PROMPTS)))
+    parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
+    parser.add_argument(
+        "--products", action="store_true", help="also this engine's matrix products alone"
+    )
     parser.add_argument("--no-transformers", action="store_true")
     parser.add_argument("--vllm", type=Path, metavar="PYTHON", help="with vllm installed")
     parser.add_argument("--llama-cpp", type=Path, metavar="PYTHON", help="with llama_cpp installed")
@@ -61,13 +65,15 @@ def _arguments() -> argparse.Namespace:
 def _subjects(args: argparse.Namespace, clock: Any) -> list[Any]:
     from homesplit_engine.model import load_model
 
-    from tests.bench.subjects import Ours, Remote, Transformers
+    from tests.bench.subjects import OurProducts, Ours, Remote, Transformers
 
     found: list[Any] = []
     for weights in args.weights.split(","):
         loaded = load_model(args.model, device="cpu", dtype="float32", weights=weights)
         name = "homesplit " + ("fp32" if weights == "same" else weights)
         found.append(Ours(name, loaded, clock))
+        if args.products:
+            found.append(OurProducts(name.replace("homesplit", "its products"), loaded, clock))
     if not args.no_transformers:
         found.append(Transformers(args.model, clock))
     if args.vllm:
@@ -83,40 +89,31 @@ def _measure(args: argparse.Namespace) -> tuple[dict[str, Figures], list[float]]
 
     clock = CLOCKS[args.clock]
     subjects = _subjects(args, clock)
-    limits = Limits(linear_parameters(args.model), 4, clock)
+    limits = Limits(args.model, clock)
     results: dict[str, Figures] = {}
     loads: list[float] = []
     prompts = [int(text) for text in args.prompts.split(",") if text]
+    batches = [int(text) for text in args.batches.split(",") if text]
 
     def note(name: str, what: str, rate: float) -> None:
         results.setdefault(name, {}).setdefault(what, []).append(rate)
 
     for number in range(args.rounds):
         loads.append(os.getloadavg()[0])
-        for batch in BATCHES:
-            note("limit fp32", f"decode {batch}", batch / limits.read_s())
-            for subject in subjects:
-                note(subject.name, f"decode {batch}", batch / subject.decode_s(batch))
+        # Who goes first changes from round to round: a machine that slows down favours nobody.
+        turns = [("limit fp32", limits), *((subject.name, subject) for subject in subjects)]
+        turns = turns if number % 2 == 0 else turns[::-1]
+        for batch in batches:
+            for name, subject in turns:
+                note(name, f"decode {batch}", batch / subject.decode_s(batch))
         for tokens in prompts:
-            note("limit fp32", f"prefill {tokens}", tokens / limits.gemm_s(tokens))
-            for subject in subjects:
-                note(subject.name, f"prefill {tokens}", tokens / subject.prefill_s(tokens))
+            for name, subject in turns:
+                note(name, f"prefill {tokens}", tokens / subject.prefill_s(tokens))
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
     for subject in subjects:
         if isinstance(subject, Remote):
             subject.stop()
     return results, loads
-
-
-def linear_parameters(folder: Path) -> int:
-    """Parameters of the linear layers, which a step reads whole."""
-    import torch
-    from torch import nn
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(str(folder)))
-    return sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Linear))
 
 
 def _table(args: argparse.Namespace, results: dict[str, Figures], loads: list[float]) -> list[str]:

@@ -30,9 +30,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     default = Path.home() / ".cache/homesplit/models/smollm2-135m"
     parser.add_argument("--model", type=Path, default=default, metavar="DIR")
-    parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--prompt-tokens", type=int, default=200)
-    parser.add_argument("--answer", type=int, default=64)
+    parser.add_argument("--answer", type=int, default=48)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     result = measure(args)
@@ -54,11 +54,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         loaded = load_model(args.model, device="cpu", dtype="float32", weights=weights)
         perplexity[weights] = perplexity_of(loaded, token_ids)
         if weights == "same":
-            for wire in KV_WIRES:
-                answers[wire] = [
-                    split_answer(loaded, one, args.answer, wire)
-                    for one in _prompts(token_ids, args.prompts, args.prompt_tokens)
-                ]
+            for one in _prompts(token_ids, args.prompts, args.prompt_tokens):
+                for wire, answer in split_answers(loaded, one, args.answer).items():
+                    answers.setdefault(wire, []).append(answer)
+                print(f"{len(answers['same'])} prompts answered", file=sys.stderr, flush=True)
     return {
         "text_tokens": len(token_ids),
         "perplexity": perplexity,
@@ -95,16 +94,23 @@ def perplexity_of(loaded: LoadedModel, token_ids: list[int]) -> float:
     return math.exp(float(loss))
 
 
-def split_answer(loaded: LoadedModel, prompt: list[int], answer: int, wire: KvWire) -> list[int]:
-    """The greedy answer when one engine reads the prompt and another writes from its KV."""
-    from homesplit_engine.handoff.layout import Piece, pack, unpack
+def split_answers(loaded: LoadedModel, prompt: list[int], answer: int) -> dict[str, list[int]]:
+    """The greedy answers when one engine reads the prompt and others write from its KV, by wire."""
+    from homesplit_engine.records import KV_WIRES
 
-    reader, writer = _Side(loaded, prompt, answer), _Side(loaded, prompt, answer)
+    reader = _Side(loaded, prompt, answer)
     reader.request.hand_over = True
     reader.scheduler.add(reader.request, now_s=0.0)
     first = reader.step()[0]
+    return {wire: _answer(reader, first, prompt, answer, wire) for wire in KV_WIRES}
+
+
+def _answer(reader: _Side, first: int, prompt: list[int], answer: int, wire: KvWire) -> list[int]:
+    from homesplit_engine.handoff.layout import Piece, pack, unpack
+
+    writer = _Side(reader.loaded, prompt, answer)
     writer.scheduler.reserve(writer.request, now_s=0.0)
-    piece = Piece(layer=0, layers=loaded.kv_shape.layers, start=0, end=len(prompt))
+    piece = Piece(layer=0, layers=reader.loaded.kv_shape.layers, start=0, end=len(prompt))
     frame = pack(reader.pool, reader.runner.place(reader.request), piece, wire)
     unpack(writer.pool, writer.runner.place(writer.request), piece, frame, wire)
     writer.scheduler.commit("r", first)
@@ -122,6 +128,7 @@ class _Side:
         from homesplit_engine.runner import Runner
         from homesplit_engine.scheduler import Limits, Scheduler
 
+        self.loaded = loaded
         blocks = blocks_for(len(prompt) + answer, BLOCK_TOKENS) + 1
         self.pool = KvPool(
             loaded.kv_shape, blocks_total=blocks, block_tokens=BLOCK_TOKENS, device=loaded.device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import statistics
 import subprocess
 import time
@@ -20,7 +21,9 @@ CONTEXT = 64
 WARM_STEPS = 2
 DECODE_STEPS = 9
 PEER_START_S = 400.0
-_GEMM = 1024
+_GEMM_ROWS = 512
+_JOINT = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gu", "up_proj": "gu"}
+_JOINED = re.compile("|".join(_JOINT))
 
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"cpu": time.process_time, "wall": time.perf_counter}
@@ -71,6 +74,40 @@ class Ours:
             steps.step_s(self._clock)
         times = [steps.step_s(self._clock) for _ in range(WARM_STEPS + DECODE_STEPS)]
         return statistics.median(times[WARM_STEPS:])
+
+
+class OurProducts:
+    """The matrix products of this engine's steps and nothing else: what is left is overhead."""
+
+    def __init__(self, name: str, loaded: LoadedModel, clock: Clock) -> None:
+        self.name = name
+        self._model: Any = loaded.model
+        self._clock = clock
+
+    def prefill_s(self, tokens: int) -> float:
+        """See Subject."""
+        return self._run_s(tokens, 1)
+
+    def decode_s(self, batch: int) -> float:
+        """See Subject."""
+        return min(self._run_s(batch, batch) for _ in range(DECODE_STEPS))
+
+    def _run_s(self, rows: int, last_rows: int) -> float:
+        import torch
+
+        model = self._model
+        hidden = torch.randn(rows, len(model.norm.weight))
+        attended = torch.randn(rows, model.layers[0].o.in_features)
+        last = len(model.layers) - 1
+        with torch.inference_mode():
+            start_s = self._clock()
+            for at, layer in enumerate(model.layers):
+                kept = slice(last_rows if at == last else rows)
+                layer.qkv(hidden)
+                layer.o(attended[kept])
+                layer.down(layer.gate_up(hidden[kept]))
+            model.head(hidden[:last_rows])
+            return self._clock() - start_s
 
 
 class _Steps:
@@ -158,34 +195,93 @@ class Transformers:
             return self._model(ids, use_cache=True, logits_to_keep=1)
 
 
+class Products:
+    """The matrix products of a model: how often each shape is computed, of which rows."""
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+        from torch import nn
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        with torch.device("meta"):
+            model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(str(folder)))
+        found: dict[str, tuple[int, int]] = {}
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Linear):
+                joined = _JOINED.sub(lambda match: _JOINT[match[0]], name)
+                outputs = found.get(joined, (0, 0))[0] + module.out_features
+                found[joined] = (outputs, module.in_features)
+        last = f".{int(model.config.num_hidden_layers) - 1}."
+        self.of_every_row: dict[tuple[int, int], int] = {}
+        self.of_last_row: dict[tuple[int, int], int] = {}
+        for name, shape in found.items():
+            # Behind the last layer's attention only the row that is sampled from is needed.
+            late = "layers." not in name or (last in name and not name.endswith("qkv"))
+            counts = self.of_last_row if late else self.of_every_row
+            counts[shape] = counts.get(shape, 0) + 1
+        self.parameters = sum(outputs * inputs for outputs, inputs in found.values())
+
+
 class Limits:
-    """What the machine could do at most: reading the weights once, and matrix products."""
+    """What this core could do at most: reading the fp32 weights once, and the products alone."""
 
-    def __init__(self, linear_parameters: int, bytes_each: int, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         import torch
 
-        self._parameters = linear_parameters
+        self._products = Products(folder)
         # Written, so that every page is really there.
-        self._weights = torch.ones(linear_parameters * bytes_each // 4)
-        self._left = torch.randn(_GEMM, _GEMM)
-        self._right = torch.randn(_GEMM, _GEMM)
+        self._weights = torch.ones(self._products.parameters)
         self._clock = clock
+        self._flops_per_s = 0.0
 
-    def read_s(self) -> float:
-        """Seconds to read as many bytes as all linear layers' weights have."""
-        start_s = self._clock()
-        self._weights.sum()
-        return self._clock() - start_s
+    def decode_s(self, batch: int) -> float:
+        """Seconds to read all weights once, or to compute with them where that is longer."""
+        flops = 2 * self._products.parameters * batch
+        if not self._flops_per_s:
+            self.prefill_s(_GEMM_ROWS)
+        return max(self._read_s(), flops / self._flops_per_s)
 
-    def gemm_s(self, tokens: int) -> float:
-        """Seconds of the linear layers' arithmetic for `tokens` tokens at fp32 GEMM speed."""
+    def prefill_s(self, tokens: int) -> float:
+        """Seconds of the products of a prompt, each shape by the quicker of oneDNN and MKL."""
+        took_s = flops = 0.0
+        for counts, rows in (
+            (self._products.of_every_row, tokens),
+            (self._products.of_last_row, 1),
+        ):
+            for (outputs, inputs), count in counts.items():
+                took_s += count * self._product_s(rows, outputs, inputs)
+                flops += 2.0 * count * rows * outputs * inputs
+        self._flops_per_s = max(self._flops_per_s, flops / took_s)
+        return took_s
+
+    def _read_s(self) -> float:
         import torch
 
+        readers: tuple[Callable[[], Any], ...] = (
+            lambda: torch.sum(self._weights),
+            lambda: torch.amax(self._weights),
+            lambda: torch.linalg.vector_norm(self._weights),
+        )
+        return min(self._timed(read) for read in readers * 3)
+
+    def _product_s(self, rows: int, outputs: int, inputs: int) -> float:
+        import torch
+
+        left, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+        ops: Any = torch.ops.mkldnn
+        packed = ops._reorder_linear_weight(weight, 8)
+        transposed = weight.t().contiguous()
+        ways: tuple[Callable[[], Any], ...] = (
+            lambda: ops._linear_pointwise(left, packed, None, "none", [], ""),
+            lambda: torch.mm(left, transposed),
+        )
+        with torch.inference_mode():
+            return min(self._timed(way) for way in ways * 3)
+
+    def _timed(self, work: Callable[[], Any]) -> float:
         start_s = self._clock()
-        for _ in range(4):
-            torch.mm(self._left, self._right)
-        flops_per_s = 4 * 2 * _GEMM**3 / (self._clock() - start_s)
-        return 2 * self._parameters * tokens / flops_per_s
+        work()
+        return self._clock() - start_s
 
 
 class Remote:
