@@ -11,6 +11,7 @@ from homesplit.cli.load_arguments import (
     add_server_arguments,
     add_shape_arguments,
     api_key_of,
+    key_in,
     price_of,
     seed_of,
     workload_of,
@@ -40,6 +41,8 @@ def add_parser(subparsers: Any) -> None:
         metavar="URL",
         help="another server as one more column, such as what you would otherwise run",
     )
+    parser.add_argument("--also-api-key-file", metavar="FILE", help="a file with that server's key")
+    parser.add_argument("--also-model", metavar="M", help="the model's name there")
     add_server_arguments(parser)
     add_load_arguments(parser)
     add_shape_arguments(parser)
@@ -66,6 +69,8 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
     if not modes:
         raise UsageError("--modes names no mode.")
 
+    also_key = key_in(args.also_api_key_file)
+
     async def on(target: Target) -> CompareResult:
         return await compare(
             ctx,
@@ -75,7 +80,7 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
             seconds=args.seconds or SECONDS,
             repeats=args.repeats,
             seed=seed_of(args),
-            also=[Target(url=url) for url in args.also],
+            also=[Target(url=url, api_key=also_key, model=args.also_model) for url in args.also],
             price_per_kwh=price_of(args),
         )
 

@@ -137,10 +137,15 @@ def seed_of(args: argparse.Namespace) -> int:
 
 
 def api_key_of(args: argparse.Namespace) -> str | None:
+    """The key of the server to measure, None without one; raises UsageError."""
+    return key_in(args.api_key_file)
+
+
+def key_in(file: str | None) -> str | None:
     """The key in the file named, None without one; raises UsageError."""
-    if args.api_key_file is None:
+    if file is None:
         return None
-    path = Path(args.api_key_file)
+    path = Path(file)
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -23,25 +23,21 @@ def result(
     """One request of 10 tokens in 1 s, and what the boxes drew meanwhile."""
     side = server_side(Timed(records=(record(),)), tpot_target_s=None)
     assert side is not None
-    logs = (
-        RequestLog(
-            **{
-                "id": 0,
-                "request_id": "run-1",
-                "class_": "all",
-                "due_s": 0.0,
-                "sent_s": 0.0,
-                "prompt_tokens_asked": 5,
-                "output_tokens_asked": 10,
-                "outcome": "completed",
-                "arrival_s": tuple(0.1 * i for i in range(1, 11)),
-                "arrival_tokens": (1,) * 10,
-                "output_tokens": 10,
-                "ended_s": 1.0,
-                **log,
-            }
-        ),
-    )
+    given: dict[str, Any] = {
+        "id": 0,
+        "request_id": "run-1",
+        "class_": "all",
+        "due_s": 0.0,
+        "sent_s": 0.0,
+        "prompt_tokens_asked": 5,
+        "output_tokens_asked": 10,
+        "outcome": "completed",
+        "arrival_s": tuple(0.1 * i for i in range(1, 11)),
+        "arrival_tokens": (1,) * 10,
+        "output_tokens": 10,
+        "ended_s": 1.0,
+    }
+    logs = (RequestLog(**{**given, **log}),)
     nothing = LoadPlan(workload="one", seed=1, seconds=1.0, closed=False, requests=())
     return BenchResult(
         workload=Workload(

@@ -9,6 +9,7 @@ import pytest
 from homesplit_engine import busy
 from homesplit_engine.busy import OthersMeter
 
+REAL = os.sched_getaffinity(0)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -40,7 +41,11 @@ def test_what_homesplit_itself_uses_is_taken_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy_s: float, own_s: float, cores: float
 ) -> None:
     clock, proc = Clock(monkeypatch), tmp_path / "proc"
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {min(real)}, raising=True)
+
+    def one_core(_pid: int) -> set[int]:
+        return {min(REAL)}
+
+    monkeypatch.setattr(os, "sched_getaffinity", one_core)
     write_proc(proc, busy_s=1000.0, own_s=50.0)
     meter = OthersMeter(proc)
     assert meter.read() == (None, "no reading yet")
@@ -49,9 +54,6 @@ def test_what_homesplit_itself_uses_is_taken_off(
     found, why = meter.read()
     assert why is None
     assert found == pytest.approx(cores)
-
-
-real = os.sched_getaffinity(0)
 
 
 def test_a_machine_that_does_not_tell_is_unknown_with_the_reason(tmp_path: Path) -> None:

@@ -110,7 +110,8 @@ def test_a_page_says_what_its_figures_cannot() -> None:
 
 
 def test_an_entry_without_a_load_has_no_such_paragraphs() -> None:
-    plain = {**page(), "body": None}
-    plain["about"] = {**plain["about"], "settings": None, "boxes": []}
+    plain = page()
+    plain["body"] = None
+    plain["about"] |= {"settings": None, "boxes": []}
     assert (asked(plain), machines(plain)) == (None, None)
     assert "It was so." in markdown([plain])
