@@ -63,6 +63,8 @@ def _print_box(box: BoxProfile) -> None:
     for dtype, rate in box.flops_per_s.items():
         print(f"  {dtype:<13} {_text(rate, 1e9, 'GFLOP/s')}")
     print(f"  disk free     {_text(box.disk_free_bytes, 2**30, 'GiB')}")
+    for port in box.rdma_devices:
+        print(f"  RDMA          {port} (not used: bytes go by TCP)")
     print(f"  power, load   {_text(box.load_w, 1, 'W')}")
     for warning in box.warnings:
         print(f"  ! {warning}")

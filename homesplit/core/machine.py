@@ -74,6 +74,8 @@ class BoxProfile(Struct, frozen=True, kw_only=True):
     os: str | None = None
     python: str | None = None
     disk_free_bytes: Reading = field(default_factory=_unmeasured)
+    rdma_devices: tuple[str, ...] = ()
+    """Ports of RDMA devices with state and rate; named, not used: all bytes go by TCP."""
     idle_w: Reading = field(default_factory=_unmeasured)
     load_w: Reading = field(default_factory=_unmeasured)
     price: float | None = None

@@ -75,6 +75,7 @@ def box_profile(
         os=system.get("name") or system.get("kernel"),
         python=_python(facts, measured),
         disk_free_bytes=_bytes(facts.get("disk"), "df of the home folder", at),
+        rdma_devices=tuple(str(port) for port in facts.get("rdma") or ()),
         idle_w=_power(measured, "idle_w", at),
         load_w=_power(measured, "load_w", at),
         warnings=(*_warnings(facts), *_told(measured)),

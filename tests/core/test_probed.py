@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from homesplit.core.link import LinkProfile
-from homesplit.core.probed import link_addresses, link_profile
+from homesplit.core.probed import box_profile, link_addresses, link_profile
 
 
 def figure(value: float) -> dict[str, Any]:
@@ -76,6 +76,12 @@ def test_the_transport_that_was_really_used_is_named_with_and_without_rdma_devic
     assert link.a_to_b.method.startswith("TCP")
     assert link.latency_s.p50.value == 1e-4
     assert any("RDMA" in warning for warning in link.warnings) == bool(rdma)
+
+
+def test_rdma_devices_of_a_box_are_named_in_its_profile() -> None:
+    port = "/sys/class/infiniband/mlx5_0/ports/1 4: ACTIVE 100 Gb/sec"
+    assert box_profile("a", None, facts(rdma=(port,)), None, at="").rdma_devices == (port,)
+    assert box_profile("a", None, facts(), None, at="").rdma_devices == ()
 
 
 def test_wi_fi_is_warned_of() -> None:
