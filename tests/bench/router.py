@@ -1,4 +1,4 @@
-"""What the router itself costs: added TTFT, and 500 open streams from two stub workers.
+"""What the router itself costs: added TTFT, 500 open streams from two stub workers, mode switches.
 
     python -m tests.bench.router
 
@@ -6,7 +6,8 @@ Stubs run as processes of their own and answer at once. Added TTFT is paired: th
 goes in turn straight to a stub over its own encrypted socket and through the router over HTTP;
 the difference holds the router, tokenising, HTTP and the client's reading of it. The router's
 processor time per token tells how many tokens a second one core carries, which a busy machine
-does not change. Prints one JSON document.
+does not change. Modes are switched while 40 clients keep asking; every answer must be whole.
+Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -245,10 +246,40 @@ async def many(
     }
 
 
+async def switching(
+    http: aiohttp.ClientSession, running: Running, clients: int = 40, tokens: int = 20
+) -> dict[str, object]:
+    """Modes switched one after the other under load: how long each took, what became of answers."""
+    over = asyncio.Event()
+    answers: list[int] = []
+
+    async def client() -> None:
+        while not over.is_set():
+            answers.append(len(await one_stream(http, running.url, tokens)))
+
+    asking = [asyncio.create_task(client()) for _ in range(clients)]
+    took_s: list[float] = []
+    for mode in ("colocated", "replica", "split", "auto") * 6:
+        await asyncio.sleep(0.25)
+        began_s = time.perf_counter()
+        async with http.post(running.url + "/homesplit/mode", json={"mode": mode}) as answer:
+            assert answer.status == 200, await answer.text()
+        took_s.append(time.perf_counter() - began_s)
+    over.set()
+    await asyncio.gather(*asking)
+    return {
+        "clients": clients,
+        "switches": len(took_s),
+        "took_s": {"p50": statistics.median(took_s), "max": max(took_s)},
+        "answers": len(answers),
+        "whole": sum(count == tokens for count in answers),
+    }
+
+
 async def measure(count: int, streams: int, tokens: int) -> dict[str, object]:
     """Both figures, each against stubs of its own pace."""
     result: dict[str, object] = {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
-    for name, step_s in (("ttft", 0.0), ("streams", 0.25)):
+    for name, step_s in (("ttft", 0.0), ("streams", 0.25), ("switch", 0.02)):
         with tempfile.TemporaryDirectory() as folder:
             running = await start_all(Path(folder), step_s)
             connector = aiohttp.TCPConnector(limit=0)
@@ -258,6 +289,8 @@ async def measure(count: int, streams: int, tokens: int) -> dict[str, object]:
                     await until_usable(http, running.url)
                     if name == "ttft":
                         result["ttft"] = await added_ttft(http, running, Path(folder), count)
+                    elif name == "switch":
+                        result["switch"] = await switching(http, running)
                     else:
                         result["open"] = await many(http, running, streams, tokens, step_s)
             finally:

@@ -1,0 +1,206 @@
+"""What those who decode feel of long prompts that arrive back to back. Needs SmolLM2-135M.
+
+    python -m tests.bench.interference [--model DIR] [--streams N] [--seconds S] [--cpus 0,1]
+        [--prompt-tokens N] [--chunk-tokens N] [--modes split,colocated-chunked,…] [--json]
+
+Two real workers, each pinned to one core. `streams` answers are being written on the decode
+box while prompts arrive, each when the one before has been read: in `split` the other box reads
+them and hands their KV over, in `colocated-*` the same box does. A gap is between the ends of
+two steps that gave a stream its tokens, by the worker's own clock; `quiet` is without prompts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from homesplit_engine.wire.messages import Cancel, PrefillDone, StepReport
+
+from tests.engine.client import Pair, WorkerProcess, submit
+
+MODES = ("quiet", "split", "colocated-chunked", "colocated-whole")
+STREAM_PROMPT_TOKENS = 32
+PROMPT_ANSWER_TOKENS = 2
+"""One token from the box that reads, one from the box that writes."""
+WAIT_S = 120.0
+
+
+def main() -> int:
+    """Measure and print; returns the exit code."""
+    args = _arguments()
+    cpus = [int(cpu) for cpu in args.cpus.split(",")]
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        cpus_of = {"A": (cpus[0],), "B": (cpus[1],)}
+        # Enough blocks for every prompt and stream of one mode; a prompt is never sent twice.
+        both = Pair(Path(folder), args.model, cpus_of=cpus_of, kv_blocks=1600, block_tokens=16)
+        try:
+            for mode in args.modes.split(","):
+                rows.append(_Run(both, mode, args).measure())
+                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+        finally:
+            both.stop()
+    print(json.dumps({"modes": rows}) if args.json else "\n".join(_table(args, rows)))
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    models = Path(platformdirs.user_cache_dir("homesplit")) / "models"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=models / "smollm2-135m")
+    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--cpus", default="0,1", help="a core for each box")
+    parser.add_argument("--prompt-tokens", type=int, default=2048)
+    parser.add_argument("--chunk-tokens", type=int, default=128)
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+class _Run:
+    """One mode: streams on the decode box, prompts on the box that the mode says."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, both: Pair, mode: str, args: argparse.Namespace) -> None:
+        self._pair = both
+        self._mode = mode
+        self._args = args
+        self._chunk = None if mode.endswith("whole") else args.chunk_tokens
+        self._random = random.Random(1)
+        self._streams: list[str] = []
+        self._prompts: list[str] = []
+        self._prompts_read = 0
+
+    @property
+    def _reader(self) -> WorkerProcess:
+        return self._pair.a if self._mode == "split" else self._pair.b
+
+    def measure(self) -> dict[str, Any]:
+        """The gaps of all streams while prompts are being read."""
+        writer = self._pair.b
+        for box in (self._pair.a, self._pair.b):
+            box.heard.clear()
+        for _ in range(self._args.streams):
+            self._streams.append(self._stream())
+        for name in self._streams:
+            writer.wait(StepReport, lambda m, name=name: _gives(m, name), WAIT_S)
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < self._args.seconds:
+            if self._mode != "quiet" and len(self._prompts) == self._prompts_read:
+                self._prompts.append(self._prompt())
+            self._listen()
+        return self._figures(began_s)
+
+    def _stream(self) -> str:
+        name = f"stream-{next(self._numbers)}"
+        prompt = self._tokens(STREAM_PROMPT_TOKENS)
+        self._pair.b.send(submit(name, prompt, chunk_tokens=None, **_endless(4000)))
+        return name
+
+    def _prompt(self) -> str:
+        name = f"prompt-{next(self._numbers)}"
+        prompt = self._tokens(self._args.prompt_tokens)
+        answer = _endless(PROMPT_ANSWER_TOKENS)
+        if self._mode == "split":
+            self._pair.split(name, prompt, self._chunk, **answer)
+        else:
+            self._pair.b.send(
+                submit(name, prompt, chunk_tokens=self._chunk, deadline_s=WAIT_S, **answer)
+            )
+        return name
+
+    def _tokens(self, count: int) -> list[int]:
+        return [self._random.randrange(100, 40_000) for _ in range(count)]
+
+    def _listen(self) -> None:
+        time.sleep(0.02)
+        for box in {id(b): b for b in (self._pair.b, self._reader)}.values():
+            box.drain()
+        done = {one.request_id for one in _read_prompts(self._reader.heard)}
+        self._prompts_read = sum(name in done for name in self._prompts)
+
+    def _figures(self, began_s: float) -> dict[str, Any]:
+        writer = self._pair.b
+        gaps = sorted(_gaps(writer.heard, self._streams, began_s))
+        for box in (self._pair.a, self._pair.b):
+            for name in (*self._streams, *self._prompts):
+                box.send(Cancel(request_id=name))
+            box.wait_until_free(WAIT_S)
+        if len(gaps) < 2:
+            raise SystemExit(f"{self._mode}: too few tokens in {self._args.seconds:.0f} s to tell")
+        cuts = statistics.quantiles(gaps, n=100, method="inclusive")
+        return {
+            "mode": self._mode,
+            "prompts_sent": len(self._prompts),
+            "prompts_read": self._prompts_read,
+            "gaps": len(gaps),
+            "itl_s": {"p50": cuts[49], "p90": cuts[89], "p99": cuts[98], "max": gaps[-1]},
+            "p99_by_p50": cuts[98] / cuts[49],
+            "load": os.getloadavg()[0],
+        }
+
+
+def _endless(tokens: int) -> dict[str, Any]:
+    return {"max_tokens": tokens, "ignore_eos": True}
+
+
+def _gives(report: StepReport, name: str) -> bool:
+    return any(token.request_id == name for token in report.tokens)
+
+
+def _read_prompts(heard: Sequence[object]) -> Iterator[PrefillDone]:
+    for message in heard:
+        if isinstance(message, StepReport):
+            yield from message.prefilled
+
+
+def _gaps(heard: Sequence[object], streams: Sequence[str], began_s: float) -> Iterator[float]:
+    """Seconds between the ends of two steps that gave the same stream a token."""
+    last: dict[str, float] = {}
+    for message in heard:
+        if not isinstance(message, StepReport):
+            continue
+        end_s = message.event.end_s
+        for token in message.tokens:
+            if token.request_id in streams:
+                before_s = last.get(token.request_id)
+                if before_s is not None and before_s >= began_s:
+                    yield end_s - before_s
+                last[token.request_id] = end_s
+
+
+def _table(args: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> list[str]:
+    lines = [
+        f"{args.streams} streams, prompts of {args.prompt_tokens} tokens back to back, chunks of "
+        f"{args.chunk_tokens}; {args.seconds:.0f} s each; cores {args.cpus}",
+        "",
+        "| mode | prompts sent | read | gaps | ITL p50 ms | p90 | p99 | longest | p99 ÷ p50 "
+        "| p99 ÷ p50 without prompts |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    undisturbed = [row["itl_s"]["p50"] for row in rows if row["mode"] == "quiet"]
+    for row in rows:
+        itl = " | ".join(f"{row['itl_s'][name] * 1e3:.1f}" for name in ("p50", "p90", "p99", "max"))
+        beside = f"{row['itl_s']['p99'] / undisturbed[0]:.2f}" if undisturbed else "not measured"
+        lines.append(
+            f"| {row['mode']} | {row['prompts_sent']} | {row['prompts_read']} | {row['gaps']} "
+            f"| {itl} | {row['p99_by_p50']:.2f} | {beside} |"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
