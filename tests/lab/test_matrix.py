@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import lab_needs
 from tests.lab.api import RunningLab, running_lab
+from tests.lab.matrix.__main__ import LINK
 from tests.lab.matrix.cells import MODES, MOMENTS, Cell, all_cells, short_cells
 from tests.lab.matrix.run import Known, run_cell
 from tests.lab.matrix.stand import Stand, standing
@@ -51,7 +52,7 @@ class Stands:
 @pytest.fixture(scope="module")
 def stands(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stands]:
     assert not lab_needs()
-    with running_lab(2, "100mbit") as lab:
+    with running_lab(2, LINK) as lab:
         running = Stands(lab, tmp_path_factory.mktemp("matrix"))
         try:
             yield running

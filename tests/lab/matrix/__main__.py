@@ -23,7 +23,8 @@ from tests.lab.matrix.stand import standing
 from tests.lab.matrix.table import JSONL, keep, read, write_table
 from tests.lab.store import CHECKOUT
 
-LINK = "100mbit"
+LINK = "30mbit"
+"""A prompt's KV takes four seconds and more, so that a hand-off outlasts its prefill."""
 
 
 def chosen_cells(args: argparse.Namespace, done: dict[str, Result]) -> list[Cell]:

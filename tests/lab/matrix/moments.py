@@ -58,8 +58,9 @@ class Scene:
         target = self._ask("target")
         streams["target"] = target
         reached = Reached(target=target, streams=streams, sampled=sampled)
-        reached.met = wait_until(self._signs(cell.moment, reached), REACH_S)
-        reached.met = reached.met and not target.done.is_set()
+        sign = self._signs(cell.moment, reached)
+        wait_until(lambda: sign() or target.done.is_set(), REACH_S)
+        reached.met = sign() and not target.done.is_set()
         return reached
 
     def _ask(self, kind: str, *, sampled: bool = False) -> Stream:

@@ -29,6 +29,15 @@ TELLS = {
 """Whose loss the monitor has to tell."""
 
 
+HIT = {
+    "kill-a": ROUTER_BOX,
+    "kill-b": OTHER_BOX,
+    "kill-router": "router",
+    "reboot": OTHER_BOX,
+}
+"""Which process dies of a fault, and is to be another one afterwards."""
+
+
 class Result(msgspec.Struct, kw_only=True):
     """What came of one cell."""
 
@@ -147,16 +156,16 @@ def _judge_texts(
 
 def _judge_after(result: Result, cell: Cell, stand: Stand, pids: dict[str, int | None]) -> None:
     """Both boxes used again, nothing held, and whoever was not hit is the same process."""
+    hit = HIT.get(cell.fault)
+    if hit and not wait_until(lambda: stand.pid(hit) not in (None, pids[hit]), BACK_S, 0.05):
+        result.why.append(f"{hit} was not started again")
     if not wait_until(stand.is_whole, BACK_S, 0.1):
         result.why.append("not whole again")
     if not wait_until(lambda: stand.held() is None, CLEAN_S, 0.1):
         result.why.append(f"still held: {stand.held()}")
-    hit = {"kill-a": {ROUTER_BOX}, "kill-b": {OTHER_BOX}, "kill-router": {"router"}}
-    hit["reboot"] = {OTHER_BOX}
     for name, pid in pids.items():
-        same = stand.pid(name) == pid
-        if same == (name in hit.get(cell.fault, set())):
-            result.why.append(f"{name} is {'the same' if same else 'another'} process afterwards")
+        if name != hit and stand.pid(name) != pid:
+            result.why.append(f"{name} is another process afterwards")
 
 
 def _judge_told(result: Result, cell: Cell, stand: Stand, seen: int) -> None:

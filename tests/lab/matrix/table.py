@@ -42,7 +42,7 @@ def write_table(path: Path) -> None:
         "# Faults",
         "",
         f"`python -m tests.lab.matrix`, {today}, {os.cpu_count()} cores shared with other work.",
-        "Two boxes in network namespaces on a 100 Mbit/s link, both workers and the router as",
+        "Two boxes in network namespaces on a 30 Mbit/s link, both workers and the router as",
         "supervised processes, a random model of 16 KiB of KV a token, prompts of 60 and 1,000",
         "tokens, answers of 120. Beside the target another greedy answer and a sampled one run.",
         "",
