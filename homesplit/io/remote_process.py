@@ -70,7 +70,7 @@ guard() {
   done
 }
 (guard </dev/null >/dev/null 2>&1 &)
-exec "$python" -m homesplit_engine "$role" --config "$run/$role.json" --supervised \
+exec "$python" -m homesplit_engine "$role" --supervised --config "$run/$role.json" \
   </dev/null >>"$run/$role.log" 2>&1
 """
 )
