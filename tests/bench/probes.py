@@ -93,13 +93,22 @@ def latency(args: argparse.Namespace, ratios: Ratios) -> None:
     with running_lab(2, "1gbe") as lab, tempfile.TemporaryDirectory() as folder:
         road = Road(lab, Path(folder))
         for _ in range(min(args.rounds, 2)):
+            lab.fault("borea", "latency", "0")
+            bare_ms, bare_ping_ms = _round_trips(road)
+            print(f"without delay: {bare_ms:.3f} ms, ping {bare_ping_ms:.3f} ms", file=sys.stderr)
             for delay in DELAYS_MS:
                 lab.fault("borea", "latency", delay)
-                link = _probed_link(road)
-                ping_ms = round_trip_ms(lab.lab, *PAIR)
-                probe_ms = link["latency_s"]["p50"]["value"] * 1e3
-                _add(ratios, f"round trip / set delay of {delay} ms", probe_ms / float(delay))
-                _add(ratios, f"round trip / ping, {delay} ms", probe_ms / ping_ms)
+                probe_ms, ping_ms = _round_trips(road)
+                added = (probe_ms - bare_ms) / float(delay)
+                pinged = (ping_ms - bare_ping_ms) / float(delay)
+                _add(ratios, f"added round trip / set delay of {delay} ms", added)
+                _add(ratios, f"ping's added round trip / set delay of {delay} ms", pinged)
+
+
+def _round_trips(road: Road) -> tuple[float, float]:
+    """The probe's median and ping's, milliseconds."""
+    link = _probed_link(road)
+    return link["latency_s"]["p50"]["value"] * 1e3, round_trip_ms(road.lab.lab, *PAIR)
 
 
 def _probed_link(road: Road) -> dict[str, Any]:
