@@ -1,4 +1,4 @@
-"""Deployment to two real boxes when it goes wrong: interrupted, contested, broken, unfit, removed.
+"""Deployment to two real boxes when it goes wrong: interrupted, contested, broken, removed.
 
 The tests share one deployment of a tiny model and run in the order in which they stand.
 """
@@ -7,156 +7,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import lab_needs
-from tests.engine.router_kit import make_tokenizer
-from tests.engine.tiny import make_model
-from tests.lab.api import running_lab
 from tests.lab.desks import Broken, ask_router, listening, settle
-from tests.lab.road import Road, box_platform, fetch_packages, files_of, processes_of
+from tests.lab.road import processes_of
+from tests.lab.stand import BOXES, ROOT, Stand, standing
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(600)]
-
-BOXES = ("atlas", "borea")
-PAIR = ",".join(BOXES)
-ROOT = "/home/owner/.local/share/homesplit/box"
-
-
-class Stand:
-    """A lab, two desks that know nothing of each other, and the boxes as they were."""
-
-    def __init__(self, ann: Road, bob: Road, model: Path) -> None:
-        self.ann = ann
-        self.bob = bob
-        self.lab = ann.lab
-        self.model = model
-        self.before = {box: self.listing(box) for box in BOXES}
-        self.said: list[str] = []
-
-    def listing(self, box: str) -> tuple[list[str], list[str]]:
-        """Files and processes of a box; what Python compiles as it goes is left out."""
-        files = [path for path in files_of(self.lab, box) if "__pycache__" not in path]
-        return files, processes_of(self.lab, box)
-
-    def at_rest(self) -> dict[str, tuple[list[str], list[str]]]:
-        """Both boxes, once what watched over a start has ended."""
-
-        def quiet() -> bool:
-            lines = [line for box in BOXES for line in processes_of(self.lab, box)]
-            return not [line for line in lines if "/run/launch" in line or "sleep" in line]
-
-        assert settle(quiet, within_s=20)
-        return {box: self.listing(box) for box in BOXES}
-
-    def words(self, boxes: str = PAIR) -> tuple[str, ...]:
-        """The command that deploys."""
-        return ("up", "--boxes", boxes, "--model", str(self.model), "--threads", "1", "--yes")
-
-    def up(self) -> dict[str, Any]:
-        """Deploy as the first desk."""
-        done = self.ann.run(*self.words(), "--json", timeout_s=400)
-        assert done.returncode == 0, done.stderr[-3000:]
-        self.said += [done.stdout, done.stderr]
-        return json.loads(done.stdout)
-
-    def status(self, road: Road, *boxes: str) -> tuple[int, dict[str, Any]]:
-        """Exit code and deployment."""
-        done = road.run("status", *boxes, "--json")
-        self.said += [done.stdout, done.stderr]
-        return done.returncode, json.loads(done.stdout)["deployment"]
-
-    def engines(self, box: str) -> list[str]:
-        """Engine processes there."""
-        return [line for line in processes_of(self.lab, box) if "homesplit" in line]
 
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stand]:
-    """Two boxes on a quick link and one that refuses the key."""
-    assert not lab_needs()
-    model = make_model(
-        tmp_path_factory.mktemp("model") / "tiny", vocab_size=300, max_position_embeddings=1024
-    )
-    make_tokenizer(model)
-    homes = tmp_path_factory.mktemp("desks")
-    with running_lab(2, "loopback", odd="refuse") as lab:
-        fetch_packages(box_platform(lab, "atlas"))
-        yield Stand(Road(lab, homes / "ann"), Road(lab, homes / "bob"), model)
+    with standing(tmp_path_factory.mktemp("stand")) as stand:
+        yield stand
 
 
 def pids(deployment: dict[str, Any]) -> dict[str, int]:
     return {box["box"]: box["pid"] for box in deployment["boxes"]}
-
-
-# ------------------------------------------------------------------------- what can't take it
-
-
-@pytest.mark.parametrize(
-    ("box", "says"), [("corvo", "corvo"), ("10.77.0.99", "10.77.0.99"), ("nowhere", "nowhere")]
-)
-def test_a_refused_key_and_a_wrong_host_are_one_sentence(stand: Stand, box: str, says: str) -> None:
-    done = stand.ann.run(*stand.words(box))
-    assert done.returncode == 1
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_box_known_only_by_its_announcement_can_be_deployed_to(
-    stand: Stand, tmp_path: Path
-) -> None:
-    lines = stand.lab.ssh_config.read_text().splitlines()
-    keys = [
-        line for line in lines if line.split()[:1] in (["IdentityFile"], ["UserKnownHostsFile"])
-    ]
-    config = tmp_path / "ssh_config"
-    config.write_text("\n".join(["Host *", "  User owner", *dict.fromkeys(keys)]) + "\n")
-    found = stand.ann.run("discover", "--seconds", "3", "--json", ssh_config=config)
-    boxes = {box["name"]: box for box in json.loads(found.stdout)["boxes"]}
-    assert boxes["atlas"]["usable"], boxes["atlas"]["why"]
-    dry = stand.ann.run(*stand.words("atlas")[:-1], "--dry-run", "--json", ssh_config=config)
-    assert dry.returncode == 0, dry.stderr
-    assert all(change["box"] == "atlas" for change in json.loads(dry.stdout)["changes"])
-
-
-@pytest.mark.parametrize(
-    ("fake", "says"),
-    [
-        ("#!/bin/sh\necho 3.8.10\n", "no Python 3.11 to 3.13 (only 3.8.10"),
-        ("#!/bin/sh\nexit 127\n", "no Python 3.11 to 3.13 (none at all)"),
-    ],
-)
-def test_a_box_whose_python_does_not_fit_is_refused_before_anything_is_brought(
-    stand: Stand, fake: str, says: str
-) -> None:
-    names = [f"/usr/local/bin/python3{minor}" for minor in ("", ".11", ".12", ".13", ".14")]
-    write = 'for f in "$@"; do printf %s "$0" >"$f"; chmod 755 "$f"; done'
-    assert stand.lab.box("atlas", ["sh", "-c", write, fake, *names], root=True).returncode == 0
-    try:
-        done = stand.ann.run(*stand.words("atlas"), timeout_s=300)
-        assert (done.returncode, says in done.stderr) == (1, True), done.stderr
-    finally:
-        stand.lab.box("atlas", ["rm", *names], root=True)
-    assert stand.listing("atlas") == stand.before["atlas"]
-
-
-def test_a_full_disk_is_told_before_anything_is_brought(stand: Stand) -> None:
-    folder = "/home/owner/.local"
-    make = (
-        f"mkdir {folder} && mount -t tmpfs -o size=60m,mode=755,uid=$(id -u owner) tmpfs {folder}"
-    )
-    made = stand.lab.box("atlas", ["sh", "-c", make], root=True)
-    assert made.returncode == 0, made.stderr
-    try:
-        done = stand.ann.run(*stand.words("atlas"), timeout_s=300)
-        assert (done.returncode, "GB free" in done.stderr) == (1, True), done.stderr
-        assert files_of(stand.lab, "atlas") == sorted([*stand.before["atlas"][0], folder])
-    finally:
-        stand.lab.box("atlas", ["sh", "-c", f"umount {folder} && rmdir {folder}"], root=True)
-    assert stand.listing("atlas") == stand.before["atlas"]
 
 
 # ------------------------------------------------------------------------- deployed
@@ -245,7 +114,27 @@ def test_no_secret_is_in_arguments_logs_status_plan_or_notebook(stand: Stand) ->
     assert [secret for secret in secrets if any(secret in text for text in told)] == []
 
 
-def test_a_killed_worker_is_told_and_only_it_is_started_again(stand: Stand) -> None:
+def test_a_worker_that_dies_is_started_again_by_its_supervisor_without_a_desk(
+    stand: Stand,
+) -> None:
+    def worker() -> str:
+        return stand.lab.box("borea", ["pgrep", "-f", "homesplit_engine worker .*--parent"]).stdout
+
+    before, first = pids(stand.status(stand.ann)[1]), worker()
+    stand.lab.fault("borea", "kill-engine", match=r"homesplit_engine worker .*--parent")
+    assert settle(lambda: worker() not in ("", first), within_s=60)
+
+    def is_back() -> bool:
+        code, deployment = stand.status(stand.ann)
+        return code == 0 and all(box["state"] == "running" for box in deployment["boxes"])
+
+    assert settle(is_back, within_s=60)
+    assert pids(stand.status(stand.ann)[1]) == before
+
+
+def test_a_worker_killed_with_its_supervisor_is_told_and_only_it_is_started_again(
+    stand: Stand,
+) -> None:
     before = pids(stand.status(stand.ann)[1])
     stand.lab.fault("borea", "kill-engine", match="homesplit_engine worker")
     code, deployment = stand.status(stand.ann)
