@@ -52,8 +52,8 @@ class Step:
         self.spans = spans
         self.slots = slots
         """Pool slot of every token of the row, shape (tokens,)."""
-        self.has_single = any(span.count == 1 for span in spans)
-        """Whether any sequence has one new token only."""
+        self.first_single = min((span.row for span in spans if span.count == 1), default=None)
+        """The first row that is a sequence's only new one, None when there is no such row."""
         self.layer_done = layer_done
         """Called with a layer's number once its K and V of this step are in the pool."""
         self._masks: dict[tuple[int, int | None], torch.Tensor] = {}
@@ -153,10 +153,16 @@ class Plug:
         if step.layer_done is not None:
             step.layer_done(layer)
         how = _How(step=step, layer=layer, scaling=scaling, window=window, softcap=softcap)
-        if step.has_single and softcap is None and _spells_out(query):
-            how.scaled = query * scaling
-        parts = [how.attended(span, query, key, value) for span in step.spans]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        spelled = step.first_single is not None and softcap is None and _spells_out(query)
+        if not spelled:
+            parts = [how.attended(span, query, key, value) for span in step.spans]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+        out = query.new_empty((len(query), query.shape[1] * query.shape[2]))
+        for span in step.spans:
+            if span.count > 1:
+                out[span.row : span.row + span.count] = how.attended(span, query, key, value)
+        how.spell_out(query, key.shape[1], out)
+        return out
 
     def _look(
         self,
@@ -190,7 +196,7 @@ class Plug:
 class _How:
     """How one layer attends in one step."""
 
-    __slots__ = ("layer", "scaled", "scaling", "softcap", "step", "window")
+    __slots__ = ("layer", "scaling", "softcap", "step", "window")
 
     def __init__(
         self,
@@ -206,15 +212,13 @@ class _How:
         self.scaling = scaling
         self.window = window
         self.softcap = softcap
-        self.scaled: torch.Tensor | None = None
-        """The queries times `scaling`, where single rows are attended spelled out."""
 
     def attended(
         self, span: Span, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
         """One sequence's attention; returns count x (heads * head_dim)."""
         if span.count == 1:
-            return self._one(span, query)
+            return self._one(span, query[span.row])
         rows = slice(span.row, span.row + span.count)
         queries = query[rows].transpose(0, 1)
         window = self.window
@@ -228,28 +232,43 @@ class _How:
             )
         first, mask = self.step.mask(span, None if fits else window, query.dtype)
         k, v = self.step.pool.read_heads(self.layer, span.place, first, span.end)
-        grouped, k, v = _grouped(queries, k, v)
+        grouped, k, v = _grouped(queries, k.mT, v)
         if self.softcap is None:
             out = scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=self.scaling)
         else:
             out = _plain(grouped, k, v, mask, self.scaling, self.softcap)
         return _rows(out)
 
+    def spell_out(self, query: torch.Tensor, kv_heads: int, out: torch.Tensor) -> None:
+        """Every sequence of one new token, into its row of `out`.
+
+        The heads that share a KV head are attended as if they were its rows: two thirds of the
+        time of the fused kernel, which is made for many rows.
+        """
+        first = self.step.first_single or 0
+        shape = (len(query) - first, kv_heads, -1, query.shape[2])
+        asked = (query[first:] * self.scaling).view(shape).unbind(0)
+        answers = out[first:].view(shape).unbind(0)
+        for span in self.step.spans:
+            if span.count == 1:
+                k, v = self._seen(span)
+                weights = torch.softmax(torch.bmm(asked[span.row - first], k), dim=-1)
+                torch.bmm(weights, v, out=answers[span.row - first])
+
     def _one(self, span: Span, query: torch.Tensor) -> torch.Tensor:
-        """One new token: the heads that share a KV head are attended as if they were its rows."""
-        first = 0 if self.window is None else max(0, span.end - self.window)
-        k, v = self.step.pool.read_heads(self.layer, span.place, first, span.end)
-        if self.scaled is not None:
-            # Two thirds of the time of the fused kernel, which is made for many rows.
-            grouped = self.scaled[span.row].view(len(k), -1, k.shape[-1])
-            out = torch.bmm(torch.softmax(torch.bmm(grouped, k.mT), dim=-1), v)
-            return out.view(1, -1)
-        grouped = query[span.row].reshape(len(k), -1, k.shape[-1])
+        """One new token; returns 1 x (heads * head_dim)."""
+        k, v = self._seen(span)
+        grouped = query.reshape(1, len(k), -1, query.shape[-1])
         if self.softcap is not None:
-            out = _plain(grouped, k, v, None, self.scaling, self.softcap)
+            out = _plain(grouped, k.mT[None], v[None], None, self.scaling, self.softcap)
         else:
-            out = scaled_dot_product_attention(grouped[None], k[None], v[None], scale=self.scaling)
+            out = scaled_dot_product_attention(grouped, k.mT[None], v[None], scale=self.scaling)
         return out.reshape(1, -1)
+
+    def _seen(self, span: Span) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V that a sequence's last token sees, laid out as in `KvPool.by_head`."""
+        first = 0 if self.window is None else max(0, span.end - self.window)
+        return self.step.pool.read_heads(self.layer, span.place, first, span.end)
 
 
 def _spells_out(query: torch.Tensor) -> bool:

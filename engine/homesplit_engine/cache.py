@@ -93,8 +93,8 @@ class KvPool:
         # Views of these, made once: a decode step would spend longer making them than reading.
         self.keys_and_values = [(layer[0], layer[1]) for layer in self.layers]
         """K and V of each layer, slots x heads x width."""
-        self.by_head = [(k.transpose(0, 1), v.transpose(0, 1)) for k, v in self.keys_and_values]
-        """The same, heads x slots x width."""
+        self.by_head = [(k.permute(1, 2, 0), v.transpose(0, 1)) for k, v in self.keys_and_values]
+        """The same, K as heads x width x slots, V as heads x slots x width."""
 
     def store(
         self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -107,13 +107,13 @@ class KvPool:
     def read_heads(
         self, layer: int, place: Place, start: int, end: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V of tokens [start, end), heads x tokens x width each; no copy if it can be."""
+        """K and V of tokens [start, end), laid out as `by_head`; no copy if it can be."""
         if place.first is not None:
             k, v = self.by_head[layer]
             first, count = place.first + start, end - start
-            return k.narrow(1, first, count), v.narrow(1, first, count)
-        k, v = self.layers[layer].index_select(1, place.index(start, end)).transpose(1, 2).unbind(0)
-        return k, v
+            return k.narrow(2, first, count), v.narrow(1, first, count)
+        k, v = self.layers[layer].index_select(1, place.index(start, end)).unbind(0)
+        return k.permute(1, 2, 0), v.transpose(0, 1)
 
     def place(self, blocks: Sequence[int]) -> Place:
         """Where a request with these blocks lies."""
