@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from homesplit_engine.handoff.frames import FRAME_BYTES
 from msgspec import Struct
-
-MESSAGE_BYTES = 4 * 1024 * 1024
-"""The hand-off's messages are a few MiB: more small ones cost rate, one large one memory."""
 
 
 class Wire(Struct, frozen=True, kw_only=True):
@@ -18,12 +16,17 @@ class Wire(Struct, frozen=True, kw_only=True):
     """Payload, as measured through the hand-off's own kind of socket."""
     round_trip_s: float = 0.0
     message_s: float = 2e-4
-    """Handling of one message at both ends, beside its bytes."""
+    """What one frame adds beside its bytes: at 1 Gbit/s the hand-off kept 0.95 of plain TCP's
+    rate, which is 0.2 ms for each frame (`tests/bench/results/handoff.md`)."""
+    commit_s: float = 6e-3
+    """From the last layer's leaving the wire to the commit, beside the round trip: coding, checksum
+    and copy of the last frame at both ends, then the close and its answer. Measured as exposed
+    less the last layer's wire time, on two busy cores (`tests/bench/results/handoff.md`)."""
 
     def seconds(self, count: float) -> float:
         """Sending `count` bytes with nothing else on the link."""
-        messages = math.ceil(count / MESSAGE_BYTES)
-        return count / self.bytes_per_s + messages * self.message_s
+        frames = math.ceil(count / FRAME_BYTES)
+        return count / self.bytes_per_s + frames * self.message_s
 
 
 class Piece(Struct, frozen=True, kw_only=True):
@@ -83,6 +86,6 @@ def hand_over(
         bytes=sum(piece.bytes for piece in pieces),
         begin_s=last_s if begin_s is None else begin_s,
         wire_end_s=at_s,
-        commit_s=at_s + wire.round_trip_s / 2.0,
+        commit_s=at_s + wire.commit_s + wire.round_trip_s / 2.0,
         prefill_end_s=last_s,
     )

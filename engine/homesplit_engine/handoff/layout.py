@@ -16,13 +16,9 @@ import torch
 from msgspec import Struct
 
 from homesplit_engine.cache import KvPool, KvShape, Place
+from homesplit_engine.handoff.frames import FRAME_BYTES
 from homesplit_engine.records import KvWire
 
-SEND_FROM_BYTES = 2**18
-"""A layer waits for the next one until a frame has this much: tiny frames cost too much."""
-FRAME_BYTES = 2**19
-"""Longer stretches are cut. ZeroMQ codes and decodes a frame as a whole, and nothing is on the
-way meanwhile: frames of 1 MiB or more carried half of what those of a quarter to a half did."""
 _SCALE_BYTES = 4
 _FP16_MOST = 65504.0
 

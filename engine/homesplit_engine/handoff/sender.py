@@ -20,13 +20,8 @@ from zmq.utils.monitor import recv_monitor_message
 
 from homesplit_engine.cache import KvPool, Place
 from homesplit_engine.config import Keys
-from homesplit_engine.handoff.layout import (
-    SEND_FROM_BYTES,
-    Piece,
-    cut,
-    pack,
-    piece_bytes,
-)
+from homesplit_engine.handoff.frames import SEND_FROM_BYTES
+from homesplit_engine.handoff.layout import Piece, cut, pack, piece_bytes
 from homesplit_engine.records import TransferEvent
 from homesplit_engine.wire import sockets
 from homesplit_engine.wire.messages import (
