@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_ENDS = (".", "?", "!", ":")
+
 
 class HomesplitError(Exception):
     """A failure told in words: what happened, on which box, and what to do next.
@@ -21,7 +23,9 @@ class HomesplitError(Exception):
     def sentence(self) -> str:
         """All three parts on one line."""
         head = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{head} {self.do_next}" if self.do_next else head
+        if not self.do_next:
+            return head
+        return f"{head} {self.do_next}" if head[-1:] in _ENDS else f"{head}. {self.do_next}"
 
 
 class UsageError(HomesplitError):

@@ -149,7 +149,11 @@ def key_in(file: str | None) -> str | None:
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError("the API key file can't be read.", where=str(path)) from error
+        raise UsageError(
+            "the API key file can't be read.",
+            where=str(path),
+            do_next="Check the path and its permissions.",
+        ) from error
 
 
 def workload_of(ctx: Context, args: argparse.Namespace) -> Workload:

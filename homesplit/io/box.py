@@ -184,7 +184,11 @@ class Box(ABC):
             file.seek(done)
             while piece := await asyncio.to_thread(file.read, 1 << 20):
                 if _now() > deadline:
-                    raise UnreachableError(f"copying {local.name} took too long.", where=self.name)
+                    raise UnreachableError(
+                        f"copying {local.name} took too long.",
+                        where=self.name,
+                        do_next="Repeat the command: what has arrived is kept.",
+                    )
                 await running.write(piece, timeout_s=stall_s)
                 done += len(piece)
                 if progress:

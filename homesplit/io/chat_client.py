@@ -57,7 +57,10 @@ async def stream(
         ):
             if reply.status != 200:
                 told = (await reply.content.read(500)).decode(errors="replace")
-                raise EngineError(f"the model did not answer ({reply.status}): {told}")
+                raise EngineError(
+                    f"the model did not answer ({reply.status}): {told}",
+                    do_next="Look at `homesplit status`, then ask again.",
+                )
             async for raw in reply.content:
                 piece = _piece(raw)
                 if piece:

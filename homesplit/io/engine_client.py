@@ -100,7 +100,11 @@ class EngineClient:
                 async with contextlib.aclosing(_lines(answer.content)) as lines:
                     async for line in lines:
                         yield _decoded_event(line, self.url)
-        raise EngineError("the router ended its stream of events", where=self.url)
+        raise EngineError(
+            "the router ended its stream of events",
+            where=self.url,
+            do_next="Look at `homesplit status`: the router may have been stopped.",
+        )
 
     async def _ask(
         self, method: str, path: str, body: bytes | None = None, accept: tuple[int, ...] = (200,)
@@ -122,7 +126,10 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
             if line:
                 yield line
         if len(rest) > MAX_LINE_BYTES:
-            raise EngineError(f"an event is over {MAX_LINE_BYTES} bytes; is this a router?")
+            raise EngineError(
+                f"an event is over {MAX_LINE_BYTES} bytes; is this a router?",
+                do_next="Check the address: it must be that of a homesplit router.",
+            )
 
 
 @contextlib.contextmanager
@@ -152,7 +159,9 @@ def _decoded(raw: bytes, kind: type[_T], url: str) -> _T:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
         raise EngineError(
-            f"answers, but not as a homesplit router of this version does: {error}", where=url
+            f"answers, but not as a homesplit router of this version does: {error}",
+            where=url,
+            do_next="Deploy this version: run `homesplit up` again.",
         ) from error
 
 
@@ -161,5 +170,7 @@ def _decoded_event(line: bytes, url: str) -> EngineEvent:
         return _event.decode(line)
     except msgspec.MsgspecError as error:
         raise EngineError(
-            f"tells an event that this version does not know: {error}", where=url
+            f"tells an event that this version does not know: {error}",
+            where=url,
+            do_next="Deploy this version: run `homesplit up` again.",
         ) from error

@@ -44,7 +44,9 @@ class LocalBox(Box):
                 start_new_session=True,
             )
         except OSError as error:
-            raise UnreachableError(f"`sh` can't be started here: {error}.") from error
+            raise UnreachableError(
+                f"`sh` can't be started here: {error}.", do_next="Check that /bin/sh is there."
+            ) from error
 
         def kill() -> None:
             _signal(process, signal.SIGTERM)

@@ -206,7 +206,11 @@ def _refused(path: Path, error: Exception) -> NotebookError:
             where=str(path),
             do_next="Move it aside to begin a new one; `sqlite3 FILE .recover` may save entries.",
         )
-    return NotebookError(f"the notebook can't be used: {text}.", where=str(path))
+    return NotebookError(
+        f"the notebook can't be used: {text}.",
+        where=str(path),
+        do_next="Check free space and permissions of its folder (`homesplit info` names it).",
+    )
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

@@ -133,7 +133,11 @@ async def measure_link(
         listening.end_input()
         first = _json_of(await listening.line(timeout_s=15))
         if first is None or not first.get("listening"):
-            raise ProbeError("its listener did not start.", where=listener.name)
+            raise ProbeError(
+                "its listener did not start.",
+                where=listener.name,
+                do_next="Probe again; if it stays so, see whether a firewall there ends listeners.",
+            )
         async with _probe(driver, pythons[1], f"drive --seconds {seconds:g}", say) as driving:
             await _tell(driving, {"token": token, "peers": first["listening"]})
             driving.end_input()
@@ -194,7 +198,11 @@ async def _answer(
         ) from error
     if found is None:
         said = (output.stderr.splitlines() or [f"exit status {output.code}"])[-1]
-        raise ProbeError(f"the probe failed: {said}.", where=box.name)
+        raise ProbeError(
+            f"the probe failed: {said}.",
+            where=box.name,
+            do_next="Probe again; if it stays so, run `python3 -V` on that box.",
+        )
     return found
 
 

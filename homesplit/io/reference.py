@@ -40,12 +40,18 @@ async def reference_texts(model_dir: Path, jobs: Sequence[dict[str, Any]]) -> li
             process.communicate(msgspec.json.encode(list(jobs))), REFERENCE_S
         )
     except TimeoutError as error:
-        raise EngineError(f"the reference took longer than {REFERENCE_S:.0f} s") from error
+        raise EngineError(
+            f"the reference took longer than {REFERENCE_S:.0f} s",
+            do_next="Try again with fewer --seconds, on a quieter machine.",
+        ) from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode != 0:
         last = errors.decode(errors="replace").strip().splitlines()[-1:]
-        raise EngineError(f"the reference run failed: {''.join(last) or 'it said nothing'}")
+        raise EngineError(
+            f"the reference run failed: {''.join(last) or 'it said nothing'}",
+            do_next="Check that there is memory for a second copy of the model.",
+        )
     return [answer.text for answer in msgspec.json.decode(said, type=list[_Answer])]

@@ -133,6 +133,7 @@ class Running:
                 raise UnreachableError(
                     f"a command printed more than {_LARGEST_OUTPUT_BYTES >> 20} MiB.",
                     where=self._box,
+                    do_next="See what start files of that user's shell print.",
                 )
             return
         for line in self._cut_out.feed(payload):

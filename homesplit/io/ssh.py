@@ -129,7 +129,10 @@ class Connections:
     async def _jump(self, route: Route, depth: int) -> SshBox:
         """The last of the jump hosts, each reached over the one before."""
         if depth > _MOST_JUMPS:
-            raise UsageError(f"the jump hosts of {route.box} lead in a circle.")
+            raise UsageError(
+                f"the jump hosts of {route.box} lead in a circle.",
+                do_next="Correct ProxyJump in the ssh configuration.",
+            )
         last: SshBox | None = None
         for hop in str(route.jump).split(","):
             hop_route = await self._route(hop, hop)
@@ -143,7 +146,10 @@ class Connections:
                     do_next=error.do_next,
                 ) from error
         if last is None:
-            raise UsageError(f"the ssh configuration names an empty ProxyJump for {route.box}.")
+            raise UsageError(
+                f"the ssh configuration names an empty ProxyJump for {route.box}.",
+                do_next="Correct that line.",
+            )
         return last
 
 

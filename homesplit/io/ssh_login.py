@@ -64,7 +64,11 @@ class Login:
         """Ask once about an unknown key and keep the answer; refuse a changed one."""
         key, address = attempt.offered_key, attempt.address
         if key is None:
-            raise UnreachableError(f"{route.at} showed no host key.", where=route.box)
+            raise UnreachableError(
+                f"{route.at} showed no host key.",
+                where=route.box,
+                do_next="See whether that port is an SSH server's.",
+            )
         names = route.names(address)
         entries = known_hosts.entries_for(route.trust_files, names)
         for entry in entries:
@@ -73,6 +77,7 @@ class Login:
                     f"its host key {entry.fingerprint} is revoked in {entry.file}, "
                     f"line {entry.line}.",
                     where=route.box,
+                    do_next="Don't use this box until whoever revoked its key says otherwise.",
                 )
         changed = [e for e in entries if e.marker is None and e.key != key]
         if changed:

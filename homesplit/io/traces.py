@@ -36,9 +36,17 @@ def read_trace(path: Path) -> Trace:
     except OSError as error:
         raise ProfileError(f"the trace can't be read: {error.strerror}", where=str(path)) from error
     except (ValueError, KeyError, msgspec.MsgspecError) as error:
-        raise ProfileError(f"the trace can't be understood: {error}", where=str(path)) from error
+        raise ProfileError(
+            f"the trace can't be understood: {error}",
+            where=str(path),
+            do_next="Give an Azure CSV, a BurstGPT CSV or a Mooncake JSONL file.",
+        ) from error
     if not rows:
-        raise ProfileError("the trace holds no request", where=str(path))
+        raise ProfileError(
+            "the trace holds no request",
+            where=str(path),
+            do_next="Give an Azure CSV, a BurstGPT CSV or a Mooncake JSONL file.",
+        )
     bucket_s = bucket_of([row.at_s for row in rows]) if first.startswith("{") else 0.0
     return Trace(name=path.stem, rows=rows, bucket_s=bucket_s, notes=_notes(bucket_s))
 

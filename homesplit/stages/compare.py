@@ -137,7 +137,10 @@ def parse_mode(text: str, now: ModeSetting, boxes: Sequence[str]) -> ModeSetting
             do_next=f"Take {', '.join(MODES)}, each also as MODE:whole or MODE:chunked.",
         )
     if name != "colocated" and len(boxes) < 2:
-        raise UsageError(f"mode {name} needs two boxes, and this deployment has {len(boxes)}.")
+        raise UsageError(
+            f"mode {name} needs two boxes, and this deployment has {len(boxes)}.",
+            do_next="Leave that mode out, or deploy to two boxes.",
+        )
     decode = now.decode_box or boxes[0]
     prefill = now.prefill_box or next((box for box in boxes if box != decode), decode)
     return ModeSetting(

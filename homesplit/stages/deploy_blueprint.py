@@ -395,7 +395,11 @@ def _choose_ports(seen: SeenBox, first: int | None, memory: Memory | None) -> tu
                 where=seen.name,
                 do_next="Choose another with --port, or leave --port out.",
             )
-    raise DeployError(f"no free ports from {start} on.", where=seen.name)
+    raise DeployError(
+        f"no free ports from {start} on.",
+        where=seen.name,
+        do_next="Choose the first of three free ones with --port.",
+    )
 
 
 def _own_ports(seen: SeenBox) -> set[int]:

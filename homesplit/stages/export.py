@@ -72,7 +72,11 @@ def export(
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise NotebookError(f"can't be written: {error.strerror}", where=str(path)) from error
+        raise NotebookError(
+            f"can't be written: {error.strerror}",
+            where=str(path),
+            do_next="Give another path with --out.",
+        ) from error
     return path
 
 
