@@ -102,19 +102,19 @@ def _closed(name: str, users: int, *kinds: LengthClass) -> Workload:
 OFFERS = {
     "quiet": Offer(
         workload=_closed("quiet", 1, _kind("one", 1, (150, 300), (12, 24))),
-        each=6,
+        each=4,
         ttft_times=3.0,
         tpot_times=2.5,
     ),
     "chat": Offer(
         workload=_closed("chat", 4, _kind("short", 1, (40, 90), (24, 40))),
-        each=5,
+        each=4,
         ttft_times=3.0,
         tpot_times=2.5,
     ),
     "docs": Offer(
         workload=_closed("docs", 3, _kind("long", 1, (350, 600), (6, 12))),
-        each=6,
+        each=4,
         ttft_times=3.0,
         tpot_times=2.5,
     ),
@@ -127,7 +127,7 @@ OFFERS = {
             ),
             arrivals=Arrivals(rate_requests_per_s=1.2, pattern="on_off", on_s=6.0, off_s=6.0),
         ),
-        seconds=30.0,
+        seconds=24.0,
         ttft_times=6.0,
         tpot_times=1.5,
     ),
