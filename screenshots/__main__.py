@@ -2,7 +2,7 @@
 
 Starts the demo's two workers and router on this machine, lets the load run in each mode,
 compares the modes, and keeps what the app shows. `--replay FILE` takes a run on two boxes
-instead, recorded before with `homesplit app --record FILE`.
+instead, recorded before with `homesplit app --record FILE`, such as `two-boxes.jsonl.gz`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ async def from_recording(file: Path) -> None:
 
 
 class _Still(Replay):
-    """Shows what was recorded and nothing of this machine's own."""
+    """Shown as it was for who ran it."""
 
-    def read_notebook(self) -> None:
-        """The recording has its entries."""
+    recorded = False
 
 
 async def from_demo() -> None:

@@ -53,9 +53,23 @@ def _in(mode: str, prefill: str | None = None) -> Wanted:
             and not state.failures
             and state.load.running
             and state.stage("compare").status == "idle"
+            and (mode != "split" or _handed_over(state))
         )
 
     return wanted
+
+
+HANDED_OVER_S = 6.0
+"""A picture of the split shows a hand-off that ended so recently."""
+
+
+def _handed_over(state: RunState) -> bool:
+    """Whether the strips show a hand-off."""
+    engine = state.engine
+    if not engine.transfers or engine.latest_s is None:
+        return False
+    last = engine.transfers[-1]
+    return engine.latest_s - last.event.end_s - last.offset_s < HANDED_OVER_S
 
 
 def _compared(state: RunState, event: Event) -> bool:

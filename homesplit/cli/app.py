@@ -42,7 +42,12 @@ def add_parser(
 ) -> None:
     """`homesplit app`: the terminal app with its rarer switches."""
     parser = subparsers.add_parser("app", help="the terminal app (also without any command)")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="show a recorded run")
+    parser.add_argument(
+        "--replay",
+        type=Path,
+        metavar="FILE",
+        help="show a recorded run (.jsonl or .jsonl.gz); touches no machine",
+    )
     parser.add_argument("--speed", type=float, default=1.0, help="how fast to replay")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write this run's events")
     parser.set_defaults(run=_run)

@@ -33,8 +33,11 @@ COMMANDS = (
 """Each names a module here with `add_parser(subparsers)`, which sets `run` as a default."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line; `run` in the namespace is the chosen command's function."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The whole command line; `run` in the namespace is the chosen command's function.
+
+    With `only` it holds that command alone, for each pulls in what it needs.
+    """
     parser = argparse.ArgumentParser(
         prog="homesplit",
         description="Measures two machines at home and says how they should share a language "
@@ -42,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"homesplit {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name in COMMANDS:
+    for name in (only,) if only in COMMANDS else COMMANDS:
         importlib.import_module(f"homesplit.cli.{name}").add_parser(subparsers)
     return parser
 
@@ -66,12 +69,11 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    parser = build_parser()
-    args = parser.parse_args(argv)
-    if args.command is None:
+    if not argv:
         from homesplit.cli.app import run_app
 
         return run_app()
+    args = build_parser(argv[0]).parse_args(argv)
     try:
         return int(args.run(args))
     except HomesplitError as error:

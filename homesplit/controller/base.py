@@ -40,6 +40,8 @@ class Base(StageRunner):
 
     served: Served | None = None
     demo: bool = False
+    recorded: bool = False
+    """Whether a recording is shown, with no machine behind it."""
 
     def choose(self, choices: Choices) -> None:
         """Take these choices."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,15 +41,21 @@ class EventLog:
 
 
 def read_events(path: Path) -> Iterator[tuple[float, Event]]:
-    """Each event of a log with its `at_s`; raises UsageError naming the line that is wrong."""
+    """Each event of a log with its `at_s`; raises UsageError naming the line that is wrong.
+
+    A file whose name ends in `.gz` is read as gzip.
+    """
     try:
-        with path.open("rb") as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, raw in enumerate(file, start=1):
                 if raw.strip():
                     yield _decoded(raw, number, path)
-    except OSError as error:
+    except (OSError, EOFError) as error:
+        why = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"the recorded run can't be read: {error.strerror}", where=str(path)
+            f"the recorded run can't be read: {why}",
+            where=str(path),
+            do_next="Give a file that `--record` wrote.",
         ) from error
 
 
@@ -56,4 +63,8 @@ def _decoded(raw: bytes, number: int, path: Path) -> tuple[float, Event]:
     try:
         return msgspec.json.decode(raw, type=_When).at_s, from_line(raw)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"line {number} is not an event: {error}", where=str(path)) from error
+        raise UsageError(
+            f"line {number} is not an event: {error}",
+            where=str(path),
+            do_next="Give a file that `--record` wrote.",
+        ) from error

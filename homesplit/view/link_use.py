@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from homesplit.core.state import RunState, link_between
 from homesplit.view import numbers
-from homesplit.view.spans import Line, Lines, Span, bar, clean, crop, line, sparkline
+from homesplit.view.spans import Line, Lines, Span, bar, clean, crop, line, sparkline, width_of
 from homesplit.view.timeline import moved_transfers
 
 SPAN_S = 10.0
@@ -90,7 +90,7 @@ def link_lines(uses: tuple[LinkUse, ...], width: int) -> Lines:
 
 def _line(use: LinkUse, width: int) -> Line:
     known = use.measured_bytes_per_s
-    parts = [
+    parts: list[Span] = [
         Span(f"{'link':<10}", "strong"),
         Span(f"{clean(use.box_from)} ━▶ {clean(use.box_to)}  ", "handoff"),
         Span(f"{numbers.link_rate(use.bytes_per_s)} "),
@@ -103,5 +103,7 @@ def _line(use: LinkUse, width: int) -> Line:
         parts.append(Span(f"({use.why})", "dim"))
     parts.append(Span(f"  {use.handoffs} in 60 s, {numbers.size(use.bytes)} ", "dim"))
     if width >= 100:
-        parts.extend(sparkline(use.history, 30, "handoff", max(use.history) or 1.0))
+        left = width - width_of(tuple(parts))
+        top = max(use.history) or 1.0
+        parts.extend(sparkline(use.history, max(min(left, 30), 0), "handoff", top))
     return crop(line(*parts), width)

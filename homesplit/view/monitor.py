@@ -190,7 +190,7 @@ def goodput_lines(state: RunState, now_s: float, width: int, height: int) -> Lin
         text = f"{len(seen)} ended, {lost} lost" + (f", {left} cancelled" if left else "")
         rows.append(line(Span(text, "bad" if lost else "dim")))
     if height >= 4 and not good:
-        rows.append(line(Span("t", "key"), Span(" takes targets that suit here", "dim")))
+        rows.append(line(Span("t", "key"), Span(" sets fitting targets", "dim")))
     elif height >= 4:
         rows.append((*bar(attained, min(width, 30), "good"),))
     return tuple(crop(row, width) for row in rows)

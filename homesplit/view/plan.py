@@ -163,7 +163,7 @@ def _tie_of(plan: Plan) -> Line:
     if plan.tie:
         found.append(Span("  a tie: measure it with Compare", "warn"))
     if plan.sustainable is False:
-        found.append(Span("  no arrangement holds the targets at this load", "bad"))
+        found.append(Span("  none holds the targets", "bad"))
     return tuple(found)
 
 

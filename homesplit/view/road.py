@@ -21,6 +21,8 @@ _STAGES_OF = {
 }
 _ENDLESS = ("discover", "serve")
 """Stages that go on for as long as the app is open, and so are no sign of work."""
+_WORDS = {"bench": "load", "targets": "targets", "replay": "recording", "serve": "engine"}
+"""Stages whose name is not what people call them."""
 STATUS_MARKS = {"done": "✓", "running": "●", "failed": "✗", "next": "▸", "idle": " "}
 _STATUS_ROLES = {"done": "good", "running": "warn", "failed": "bad", "next": "key", "idle": "dim"}
 
@@ -127,7 +129,8 @@ def _going_on(stage: StageState) -> Progress | None:
 
 
 def _work_line(name: str, stage: StageState, latest: Progress | None) -> Line:
-    parts: list[Span] = [Span(" ● ", "warn"), Span(f"{name} ", "strong")]
+    title = _WORDS.get(name, name)
+    parts: list[Span] = [Span(" ● ", "warn"), Span(f"{title} ", "strong")]
     if latest is None:
         return (*parts, Span(clean(stage.sentence)))
     if latest.total:
@@ -147,16 +150,15 @@ def trouble(state: RunState, width: int) -> Line:
         return ()
     failure = state.failures[-1]
     where = f"{failure.where}: " if failure.where else ""
-    return crop(
-        line(
-            Span(" ✗ ", "bad"),
-            Span(clean(f"{where}{failure.what} "), "bad"),
-            clean(failure.do_next or ""),
-            Span("  e", "key"),
-            Span(" detail", "dim"),
-        ),
-        width,
+    keys = line(
+        Span("  e", "key"), Span(" detail  ", "dim"), Span("esc", "key"), Span(" hides it", "dim")
     )
+    told = line(
+        Span(" ✗ ", "bad"),
+        Span(clean(f"{where}{failure.what} "), "bad"),
+        clean(failure.do_next or ""),
+    )
+    return (*crop(told, width - width_of(keys)), *keys)
 
 
 def next_step(state: RunState, screen: str) -> str:

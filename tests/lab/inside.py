@@ -66,6 +66,7 @@ def _enter_network(lab: Lab, node: Node) -> dict[str, str]:
     """Take a machine's network, name, limits and hosts file; keep this computer's files."""
     group = Cgroup(lab.name, node.name)
     group.join()
+    outside = _outside() if node.kind == DESK else {}
     enter(netns_path(node.netns), NEWNET)
     unshare(NEWNS | NEWUTS)
     set_hostname(node.name)
@@ -79,17 +80,26 @@ def _enter_network(lab: Lab, node: Node) -> dict[str, str]:
     environment = {**os.environ, "HOMELAB_NODE": node.name}
     if node.kind == DESK:
         environment["HOME"] = node.home
-        environment["HOMESPLIT_FAULTS"] = _fault_command(lab)
+        environment["HOMESPLIT_FAULTS"] = _fault_command(lab, outside)
         for key in _NOT_ON_THE_DESK:
             environment.pop(key, None)
     return environment
 
 
-def _fault_command(lab: Lab) -> str:
+def _fault_command(lab: Lab, outside: dict[str, int]) -> str:
     """How the desk breaks something of its lab: from outside of it, where the lab is made."""
-    outside = ["nsenter", "--target", "1", "--mount", "--net", "--uts", f"--wd={CHECKOUT}"]
-    words = [*outside, sys.executable, "-m", "tests.lab", "--lab", lab.name, "fault"]
-    return shlex.join(words)
+    ways = [f"--{kind}=/proc/{os.getpid()}/fd/{number}" for kind, number in outside.items()]
+    words = [sys.executable, "-m", "tests.lab", "--lab", lab.name, "fault"]
+    return shlex.join(["nsenter", *ways, f"--wd={CHECKOUT}", "--", *words])
+
+
+def _outside() -> dict[str, int]:
+    """The namespaces that this process is about to leave, kept open for who comes after it."""
+    found: dict[str, int] = {}
+    for kind, name in (("mount", "mnt"), ("net", "net"), ("uts", "uts")):
+        found[kind] = os.open(f"/proc/self/ns/{name}", os.O_RDONLY)
+        os.set_inheritable(found[kind], True)
+    return found
 
 
 def _show_own_interfaces() -> None:

@@ -20,6 +20,8 @@ from tests.tui import sample_run
 class Recorded(Replay):
     """Plays at once, at a fixed time of day, and keeps what it was told to do."""
 
+    recorded = False
+
     def __init__(self, told: Sequence[Event]) -> None:
         super().__init__([(0.0, event) for event in told], speed=0)
         self.commands: list[str] = []

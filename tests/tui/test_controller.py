@@ -7,8 +7,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from homesplit.controller import Controller
+from homesplit.core import events
 from homesplit.core.plan import Plan
 from homesplit.core.plan_map import PlanMap
+from homesplit.replay import LONGEST_GAP_S, Replay
 from homesplit.stages.plan import PlanQuestion
 from tests.tui import sample_run
 
@@ -68,3 +70,19 @@ async def test_the_map_fills_cell_by_cell_and_turning_it_asks_for_no_new_advice(
     controller.turn_map()
     await controller.ended("plan")
     assert adviser.asked == [("link", 1024)]
+
+
+async def test_a_recording_refuses_everything_that_would_act_on_a_machine() -> None:
+    replay = Replay([(0.0, event) for event in sample_run.whole_run()], speed=0)
+    replay.begin()
+    for act in (replay.probe, replay.deploy, replay.down, replay.remove, replay.find_deployment):
+        act()
+    assert [failure.what for failure in replay.state.failures] == [
+        "this is a recording: nothing is behind it that could act"
+    ] * 5
+
+
+async def test_a_silence_in_a_recording_is_cut_short() -> None:
+    told = [(0.0, events.LoadStopped()), (500.0, events.LoadStopped())]
+    replay: Any = Replay(told)
+    assert [at_s for at_s, _ in replay._recorded] == [0.0, LONGEST_GAP_S]

@@ -6,10 +6,10 @@ go in the app's own thread; and it caps sizes to the process's terminal unless t
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
-import plotext
 from rich.text import Text
 from textual.widget import Widget
 
@@ -47,8 +47,14 @@ class Plot(Widget):
         return drawn
 
 
+def _plotext() -> Any:
+    """Imported with the first chart: it takes longer than the first picture may."""
+    return importlib.import_module("plotext")
+
+
 def draw(chart: Chart, width: int, height: int, *, dark: bool) -> str:
     """The chart as ANSI text of `width` by `height` characters."""
+    plotext = _plotext()
     figure: Any = plotext.figure
     plotext.terminal.limit(False, False)
     figure.clear()
@@ -68,7 +74,7 @@ def draw(chart: Chart, width: int, height: int, *, dark: bool) -> str:
 
 def _pixel(role: str, dark: bool) -> Any:
     """A role's hue as plotext wants it; a bare triple would mean foreground, background, style."""
-    return plotext.pixel(foreground=colour_of(role, dark))
+    return _plotext().pixel(foreground=colour_of(role, dark))
 
 
 def _frame(figure: Any, chart: Chart, dark: bool) -> None:
@@ -94,7 +100,7 @@ def _frame(figure: Any, chart: Chart, dark: bool) -> None:
 def _draw_points(figure: Any, points: Points, dark: bool) -> None:
     if not points.x:
         return
-    marker = plotext.marker(points.marker, pixel=_pixel(points.role, dark))
+    marker = _plotext().marker(points.marker, pixel=_pixel(points.role, dark))
     signal = figure.signal(list(points.x), list(points.y), marker=marker)
     if points.line:
         signal.lines()
