@@ -76,6 +76,8 @@ def _name_the_tokenizer(folder: Path) -> None:
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     path.write_text(json.dumps(settings))
+    # Without one transformers takes the folder for a name in a hub.
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
 
 
 def _end(server: Running) -> None:
