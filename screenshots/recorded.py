@@ -73,7 +73,8 @@ def _handed_over(state: RunState) -> bool:
 
 
 def _compared(state: RunState, event: Event) -> bool:
-    return isinstance(event, events.CompareRun | events.CompareVerdict)
+    ended = isinstance(event, events.StageEnded) and event.stage == "compare"
+    return ended or isinstance(event, events.CompareRun | events.CompareVerdict)
 
 
 def _anything(state: RunState, event: Event) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import ClassVar
@@ -14,26 +15,26 @@ from textual.screen import Screen
 from homesplit.controller import Controller
 from homesplit.tui.ask import AskScreens, ask
 from homesplit.tui.screens.base import StageScreen
-from homesplit.tui.screens.compare import CompareScreen
-from homesplit.tui.screens.deploy import DeployScreen
 from homesplit.tui.screens.dialogs import Question, Reading
-from homesplit.tui.screens.machines import MachinesScreen
-from homesplit.tui.screens.monitor import MonitorScreen
-from homesplit.tui.screens.notebook import NotebookScreen
-from homesplit.tui.screens.plan import PlanScreen
 from homesplit.tui.theme import FALLBACKS, LIGHT_FALLBACKS, THEMES
 from homesplit.view import help as help_view
 from homesplit.view import road
 
 REFRESH_S = 0.1
-_SCREENS: dict[str, type[StageScreen]] = {
-    "machines": MachinesScreen,
-    "plan": PlanScreen,
-    "deploy": DeployScreen,
-    "monitor": MonitorScreen,
-    "compare": CompareScreen,
-    "notebook": NotebookScreen,
-}
+SCREENS_AFTER_S = 0.2
+"""The other screens are imported once the first is painted."""
+
+
+def _screen(name: str, controller: Controller) -> StageScreen:
+    """A stop's screen; its module is imported when it is first shown."""
+    module = importlib.import_module(f"homesplit.tui.screens.{name}")
+    made: StageScreen = getattr(module, f"{name.capitalize()}Screen")(controller)
+    return made
+
+
+def _import_screens() -> None:
+    for name in road.SCREENS:
+        importlib.import_module(f"homesplit.tui.screens.{name}")
 
 
 class HomesplitApp(App[None]):
@@ -70,8 +71,8 @@ class HomesplitApp(App[None]):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = "homesplit"
-        for name, screen in _SCREENS.items():
-            self.add_mode(name, partial(screen, controller))
+        for name in road.SCREENS:
+            self.add_mode(name, partial(_screen, name, controller))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our roles' hues for the themes that do not know them."""
@@ -84,6 +85,12 @@ class HomesplitApp(App[None]):
         self.set_interval(REFRESH_S, self._tick)
         if self._on_start is not None:
             self.call_after_refresh(self._on_start)
+        self.set_timer(SCREENS_AFTER_S, self._get_ready)
+
+    @work(thread=True)
+    def _get_ready(self) -> None:
+        """Have every screen at hand before its key is pressed."""
+        _import_screens()
 
     def _tick(self) -> None:
         """Draw again when something has happened since the last picture."""

@@ -211,11 +211,10 @@ def _count_row(columns: tuple[Column, ...], label: int, cell: int) -> Line:
             text = Span("not yet run", "dim")
         else:
             done = run.figures
-            lost = done.failed + done.rejected
-            text = Span(
-                f"{done.completed} of {done.offered}" + (f", {lost} lost" if lost else ""),
-                "bad" if lost else "dim",
-            )
+            told = [f"{done.completed} of {done.offered}"]
+            told += [f"{done.failed} failed"] if done.failed else []
+            told += [f"{done.rejected} refused"] if done.rejected else []
+            text = Span(", ".join(told), "bad" if len(told) > 1 else "dim")
         parts.extend(fit(line("  ", text), cell))
     return tuple(parts)
 

@@ -146,7 +146,11 @@ def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Line
     classes = [(name, value) for name, value in found.by_class if value is not None]
     if height >= 4:
         rows.append(
-            line(*(Span(f"{name} {numbers.seconds(value)}  ", "dim") for name, value in classes))
+            line(
+                Span(
+                    "  ".join(f"{name} {numbers.seconds(value)}" for name, value in classes), "dim"
+                )
+            )
         )
     if height >= 4:
         known = [value for value in found.history if value is not None]
@@ -185,10 +189,16 @@ def goodput_lines(state: RunState, now_s: float, width: int, height: int) -> Lin
         ),
     ]
     if height >= 4:
-        lost = sum(done.outcome in ("failed", "rejected") for done in seen)
-        left = sum(done.outcome == "cancelled" for done in seen)
-        text = f"{len(seen)} ended, {lost} lost" + (f", {left} cancelled" if left else "")
-        rows.append(line(Span(text, "bad" if lost else "dim")))
+        told = [f"{len(seen)} ended"]
+        for outcome, word in (
+            ("failed", "failed"),
+            ("rejected", "refused"),
+            ("cancelled", "cancelled"),
+        ):
+            count = sum(done.outcome == outcome for done in seen)
+            told += [f"{count} {word}"] if count else []
+        bad = any(done.outcome in ("failed", "rejected") for done in seen)
+        rows.append(line(Span(", ".join(told), "bad" if bad else "dim")))
     if height >= 4 and not good:
         rows.append(line(Span("t", "key"), Span(" sets fitting targets", "dim")))
     elif height >= 4:
