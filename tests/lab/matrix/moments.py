@@ -58,7 +58,9 @@ class Scene:
         target = self._ask("target")
         streams["target"] = target
         reached = Reached(target=target, streams=streams, sampled=sampled)
-        sign = self._signs(cell.moment, reached)
+        # Frames leave with each piece that is read; after the first token few may be left.
+        moment = "prefill" if cell.through_wire else cell.moment
+        sign = self._signs(moment, reached)
         wait_until(lambda: sign() or target.done.is_set(), REACH_S)
         reached.met = sign() and not target.done.is_set()
         return reached

@@ -103,6 +103,9 @@ def run_cell(stand: Stand, cell: Cell, known: Known) -> Result:
         result.why.append("an answer neither came nor failed within its deadline")
     if cell.mode == "auto" and cell.moment in ("hand-off", "commit"):
         result.moment_met = _was_handed_over(stand, seen, reached.target.name)
+    if cell.through_wire and stand.order_file.exists():
+        stand.order_file.unlink()
+        result.moment_met = False  # no frame came any more that could have been damaged
     _judge_texts(result, cell, reached, harm.flood, known)
     _judge_after(result, cell, stand, pids)
     _judge_told(result, cell, stand, seen)
