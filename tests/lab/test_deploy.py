@@ -35,7 +35,9 @@ def test_an_up_that_was_killed_midway_is_continued(stand: Stand) -> None:
     broken = Broken(stand.ann, *stand.words())
     broken.until(*(f"{box}: installing the engine's packages" for box in BOXES))
     broken.kill()
-    assert settle(lambda: [stand.engines(box) for box in BOXES] == [[], []], within_s=60)
+    # An installation may still be at work there: the next `up` ends it before it begins its own.
+    left = [line for box in BOXES for line in stand.engines(box)]
+    assert [line for line in left if "homesplit_engine" in line] == []
     deployment = stand.up()
     assert [box["state"] for box in deployment["boxes"]] == ["running", "running"]
     sent = [line for line in stand.said[-1].splitlines() if "packages: " in line]
