@@ -257,12 +257,10 @@ class Limits:
     def _read_s(self) -> float:
         import torch
 
-        readers: tuple[Callable[[], Any], ...] = (
-            lambda: torch.sum(self._weights),
-            lambda: torch.amax(self._weights),
-            lambda: torch.linalg.vector_norm(self._weights),
-        )
-        return min(self._timed(read) for read in readers * 3)
+        # Typed by hand: torch's stubs leave parts of its functions' types open.
+        torch_: Any = torch
+        readers: tuple[Any, ...] = (torch_.sum, torch_.amax, torch_.linalg.vector_norm)
+        return min(self._timed(read, self._weights) for read in readers * 3)
 
     def _product_s(self, rows: int, outputs: int, inputs: int) -> float:
         import torch
@@ -278,9 +276,9 @@ class Limits:
         with torch.inference_mode():
             return min(self._timed(way) for way in ways * 3)
 
-    def _timed(self, work: Callable[[], Any]) -> float:
+    def _timed(self, work: Callable[..., Any], *arguments: Any) -> float:
         start_s = self._clock()
-        work()
+        work(*arguments)
         return self._clock() - start_s
 
 

@@ -49,7 +49,11 @@ def prompt(folder: Path) -> Callable[[int], list[int]]:
 
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
     ids: list[int] = tokenizer(TEXT.read_text())["input_ids"]
-    return lambda tokens: ids[tokens : 2 * tokens]
+
+    def cut(tokens: int) -> list[int]:
+        return ids[tokens : 2 * tokens]
+
+    return cut
 
 
 @pytest.fixture(scope="module")
