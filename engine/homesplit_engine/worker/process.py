@@ -9,16 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import psutil
 
 from homesplit_engine.config import (
     ConfigError,
     Keys,
     WorkerConfig,
-    WorkerEndpoints,
     living_with,
     load,
+    write_ready,
 )
 from homesplit_engine.keys import read_keys
 from homesplit_engine.wire.sockets import SocketError
@@ -64,7 +63,7 @@ def _started(config: WorkerConfig, keys: Keys) -> Worker:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopper(worker))
     worker.start()
-    _write_ready(Path(config.ready_file), worker.endpoints)
+    write_ready(Path(config.ready_file), worker.endpoints)
     return worker
 
 
@@ -108,12 +107,6 @@ def _blocks_total(config: WorkerConfig, loaded: LoadedModel) -> int:
             f"{config.memory_fraction:.0%} of the {free} bytes that are free"
         )
     return blocks
-
-
-def _write_ready(path: Path, endpoints: WorkerEndpoints) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    fresh.write_bytes(msgspec.json.encode(endpoints))
-    fresh.replace(path)
 
 
 def _is_model_error(error: Exception) -> bool:
