@@ -105,8 +105,10 @@ class _NotRun(Exception):
     """A tool gave no figures; the message says why."""
 
 
-def _call(words: Sequence[str], folder: Path) -> str:
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "COLUMNS": "200"}
+def _call(words: Sequence[str], folder: Path, *, offline: bool = True) -> str:
+    env = os.environ | {"COLUMNS": "200"}
+    if offline:
+        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=TOOL_S, env=env, cwd=folder
@@ -170,7 +172,8 @@ def _aiperf(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     words += ["--extra-inputs", "ignore_eos:true", "--random-seed", "1", "--ui", "none"]
     goodput = f"time_to_first_token:{TTFT_S * 1e3:g} inter_token_latency:{TPOT_S * 1e3:g}"
     words += ["--goodput", goodput, "--artifact-dir", str(out)]
-    _call(words, folder)
+    # Told to stay offline it takes a folder for a name in a hub's cache.
+    _call(words, folder, offline=False)
     told = json.loads(next(out.rglob("profile_export_aiperf.json")).read_text())
     return {
         "requests": told["request_count"]["avg"],
