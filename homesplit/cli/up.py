@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
         "--weights",
         choices=("same", "int8"),
         default="same",
-        help="int8: linear layers quantised, quicker on a CPU, with a small loss",
+        help="int8: linear layers quantised, quicker on a CPU, at a loss of quality",
     )
     parser.add_argument("--kv-blocks", type=int, metavar="N", help="KV blocks each worker takes")
     parser.add_argument("--port", type=int, metavar="N", help="first of the three ports on a box")
