@@ -87,7 +87,6 @@ class HomesplitApp(App[None]):
             self.call_after_refresh(self._on_start)
         self.set_timer(SCREENS_AFTER_S, self._get_ready)
 
-    @work(thread=True)
     def _get_ready(self) -> None:
         """Have every screen at hand before its key is pressed."""
         _import_screens()

@@ -42,15 +42,14 @@ class LinesView(Widget):
         self.redraw()
 
     def redraw(self) -> None:
-        """Draw anew where the lines changed, and lay out anew where their number did."""
-        before, self._drawn = self._drawn, None
+        """Draw anew, and lay out anew when the number of lines changed."""
+        before = len(self._drawn[2]) if self._drawn else -1
+        self._drawn = None
         auto = self.styles.height is not None and self.styles.height.is_auto
-        if not self.size.width:
-            self.refresh(layout=auto)
-            return
-        lines = self._lines(self.size.width, 0 if auto else self.size.height)
-        if self._drawn != before:
-            self.refresh(layout=auto and (before is None or len(before[2]) != len(lines)))
+        if auto and self.size.width and len(self._lines(self.size.width, 0)) != before:
+            self.refresh(layout=True)
+        else:
+            self.refresh()
 
     def _lines(self, width: int, height: int) -> Lines:
         if self._drawn is None or self._drawn[:2] != (width, height):
