@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.nn.functional import silu
 
+SMALLEST = 1e-30
+"""Rows of zeros are not divided by zero."""
 PACKED_FOR_ROWS = 8
 """The number of rows that the layout is chosen for; other numbers of rows work as well."""
 
@@ -128,7 +130,13 @@ def _columns(weight: torch.Tensor) -> torch.Tensor:
 
 
 class Int8Linear(nn.Module):
-    """`nn.Linear` in torch's int8: a scale per output channel, inputs quantised as they come."""
+    """`nn.Linear` in torch's int8: a scale per output channel and one per row of the inputs.
+
+    torch's kernel has one scale for all rows of a call, so that a row with a few very large
+    inputs takes the others' precision, and an answer depends on what else is in the step. Each
+    row is therefore brought to a largest input of 1 before, and back after; one more row that
+    holds -1 and 1 keeps the kernel's scale the same in every call.
+    """
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -136,18 +144,32 @@ class Int8Linear(nn.Module):
         self.out_features = linear.out_features
         ops: Any = torch.ops
         self._apply_packed: Any = ops.quantized.linear_dynamic
-        self._packed: Any = ops.quantized.linear_prepack(_per_channel(linear), linear.bias)
-        # Without VNNI the products are summed in 16 bits, which full inputs would overflow.
-        self._reduce_range = not _has_vnni()
+        self._packed: Any = ops.quantized.linear_prepack(_per_channel(linear), None)
+        # torch declares `bias` a Parameter; a layer without one holds None.
+        bias: Any = linear.bias
+        self.bias: Any = None if bias is None else bias.detach()
+        self._ends = torch.zeros(1, linear.in_features)
+        self._ends[0, 0], self._ends[0, -1] = -1.0, 1.0
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
-        return self._apply_packed(rows, self._packed, self._reduce_range)
+        flat = rows.reshape(-1, self.in_features)
+        largest = flat.abs().amax(dim=-1, keepdim=True).clamp_(min=SMALLEST)
+        even = torch.cat((flat / largest, self._ends))
+        out = self._apply_packed(even, self._packed, False)[:-1].mul_(largest)
+        if self.bias is not None:
+            out.add_(self.bias)
+        return out.view(*rows.shape[:-1], self.out_features)
 
 
 def _per_channel(linear: nn.Linear) -> torch.Tensor:
+    """The weight with a scale per output channel.
+
+    Without VNNI two products are summed in 16 bits: 255 x 127 x 2 would overflow them. 7 bits
+    for the weights, which have a scale a channel, cost less than 7 bits for the inputs.
+    """
     weight = linear.weight.detach()
-    scales = weight.abs().amax(dim=1).clamp(min=1e-12).double() / 127
+    scales = weight.abs().amax(dim=1).clamp(min=1e-12).double() / (127 if _has_vnni() else 63)
     with warnings.catch_warnings():
         # Deprecated, but still the only way into the packed kernels.
         warnings.filterwarnings("ignore", message=".*quantize_per_channel.*")

@@ -56,6 +56,27 @@ def test_int8_weights_are_close_to_the_weights_they_came_from(folder: Path) -> N
     assert similar.min() > 0.9
 
 
+def test_a_row_through_int8_weights_is_the_same_whatever_the_other_rows_hold() -> None:
+    torch.manual_seed(1)
+    layer = Int8Linear(torch.nn.Linear(64, 32, bias=True))
+    row = torch.randn(1, 64)
+    huge = 1000.0 * torch.randn(3, 64)
+    alone = layer(row)
+    assert torch.equal(layer(torch.cat((huge, row)))[-1:], alone)
+    assert torch.equal(layer(torch.cat((huge, row))[None])[0, -1:], alone)
+
+
+def test_int8_weights_carry_rows_of_any_size() -> None:
+    torch.manual_seed(2)
+    linear = torch.nn.Linear(64, 32, bias=True)
+    layer = Int8Linear(linear)
+    for size in (1e-6, 1.0, 1e6):
+        rows = size * torch.randn(5, 64)
+        similar = torch.nn.functional.cosine_similarity(layer(rows), linear(rows), dim=-1)
+        assert similar.min() > 0.999
+    assert torch.equal(layer(torch.zeros(1, 64))[0], linear.bias.detach())
+
+
 def test_int8_and_exact_weights_have_different_fingerprints(folder: Path) -> None:
     exact = load_model(folder, device="cpu", dtype="float32")
     int8 = load_model(folder, device="cpu", dtype="float32", weights="int8")
