@@ -26,6 +26,7 @@ from homesplit.io.endpoint import Endpoint, request_body
 REQUEST_S = 600.0
 """Longest life of one request."""
 CONNECT_S = 10.0
+TARGET_HEADER = "X-TTFT-Target-S"
 DRAIN_S = 120.0
 """How long the last requests may take after offering has ended; later ones failed by time-out."""
 STOPPED_S = 20.0
@@ -59,6 +60,7 @@ class _Run:
     salt: int
     run_id: str
     tell: Callable[[RequestLog], None]
+    ttft_target_s: float | None = None
     start_ns: int = 0
     bodies: dict[int, bytes] = field(default_factory=dict[int, bytes])
     logs: dict[int, RequestLog] = field(default_factory=dict[int, RequestLog])
@@ -91,9 +93,13 @@ async def run_load(
     tell: Callable[[RequestLog], None] = _tell_nobody,
     stop: asyncio.Event | None = None,
     drain_s: float = DRAIN_S,
+    ttft_target_s: float | None = None,
 ) -> LoadResult:
-    """Offer the plan's requests and wait for the answers; `stop` ends offering early."""
-    run = _Run(session, endpoint, plan, salt, run_id, tell)
+    """Offer the plan's requests and wait for the answers; `stop` ends offering early.
+
+    `ttft_target_s` is told to the server: homesplit's router refuses nobody for another one.
+    """
+    run = _Run(session, endpoint, plan, salt, run_id, tell, ttft_target_s)
     _prepare(run)
     gc.collect()
     gc.freeze()
@@ -273,6 +279,8 @@ async def _within(run: _Run, request: OfferedRequest, body: bytes, reply: _Reply
 
 async def _exchange(run: _Run, request: OfferedRequest, body: bytes, reply: _Reply) -> None:
     headers = {**run.endpoint.headers, "X-Request-Id": f"{run.run_id}-{request.id}"}
+    if run.ttft_target_s:
+        headers[TARGET_HEADER] = f"{run.ttft_target_s:g}"
     async with run.session.post(
         run.endpoint.address,
         data=body,

@@ -158,6 +158,7 @@ async def run_once(
                 salt=salt,
                 tell=counter.count,
                 stop=stop,
+                ttft_target_s=workload.targets.ttft_s,
             )
         side = await _server_side(box, load, workload, _idle_w(ctx, server))
     status = await read_router_status(server.session, server.target.url, server.target.api_key)

@@ -58,10 +58,10 @@ async def test_without_a_limit_the_queue_just_grows_to_its_bound(tmp_path: Path)
         assert set(texts) == {running.expected(PROMPT, 2)}
 
 
+@pytest.mark.parametrize("header", ["x-first-token-deadline-s", "x-ttft-target-s"])
 @pytest.mark.parametrize("given", ["soon", "-1", "0", "nan", "inf", "1e99"])
-async def test_a_limit_that_is_no_time_is_a_400(tmp_path: Path, given: str) -> None:
+async def test_a_limit_that_is_no_time_is_a_400(tmp_path: Path, given: str, header: str) -> None:
     async with rig(tmp_path, boxes=("left",)) as running:
-        headers = {"x-first-token-deadline-s": given}
-        status, answer = await running.post(PLAIN, {"prompt": "a"}, **headers)
+        status, answer = await running.post(PLAIN, {"prompt": "a"}, **{header: given})
         assert status == 400
-        assert answer["error"]["param"] == "x-first-token-deadline-s"
+        assert answer["error"]["param"] == header

@@ -46,3 +46,11 @@ def test_where_even_a_lone_prompt_misses_the_target_nobody_is_refused_for_it() -
 def test_without_a_target_there_is_no_such_limit() -> None:
     overload = Overload(None)
     assert [overload.limit_s(9.0, 0.1, now_s) for now_s in (0.0, 100.0)] == [None, None]
+
+
+def test_a_request_that_has_a_target_of_its_own_is_held_to_that_one() -> None:
+    overload = Overload(1.0)
+    overload.limit_s(5.0, 0.1, 0.0)
+    assert overload.limit_s(5.0, 0.1, LONG, 8.0) == 8.0
+    assert overload.limit_s(5.0, 0.1, LONG, 0.1) is None  # no better alone: nobody is refused
+    assert overload.limit_s(5.0, 0.1, LONG) == 1.0

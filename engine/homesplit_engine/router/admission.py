@@ -28,12 +28,16 @@ class Admission:
         self._overload = Overload(config.ttft_target_s)
 
     def admit(
-        self, requests: int, prompt_tokens: int = 0, first_token_s: float | None = None
+        self,
+        requests: int,
+        prompt_tokens: int = 0,
+        first_token_s: float | None = None,
+        ttft_target_s: float | None = None,
     ) -> None:
         """Raise the 429 when so many more requests would overfill the queue or come too late.
 
         `first_token_s`: when the client gives up; the settings' own limit always holds, and
-        under overload the TTFT target as well.
+        under overload the TTFT target as well: the request's own, else the deployment's.
         """
         waiting = self._board.counts().waiting
         if waiting + requests > self._config.max_waiting:
@@ -46,7 +50,9 @@ class Admission:
         wait_s = self._pressure.wait_s(ahead + prompt_tokens)
         if wait_s is None:
             return
-        limit_s = self._limit_s(first_token_s, wait_s, self._pressure.wait_s(prompt_tokens))
+        alone_s = self._pressure.wait_s(prompt_tokens) or 0.0
+        target_s = self._overload.limit_s(wait_s, alone_s, self._clock(), ttft_target_s)
+        limit_s = self._strictest_s(first_token_s, target_s)
         # With nobody ahead nothing is gained by refusing, however slow the boxes are.
         if limit_s is not None and ahead and wait_s > SURE_SHARE * limit_s:
             raise busy(
@@ -55,11 +61,8 @@ class Admission:
                 retry_after_s=min(MOST_RETRY_S, wait_s - SURE_SHARE * limit_s),
             )
 
-    def _limit_s(
-        self, client_s: float | None, wait_s: float, alone_s: float | None
-    ) -> float | None:
+    def _strictest_s(self, client_s: float | None, target_s: float | None) -> float | None:
         """The strictest limit that holds now; None when there is none."""
-        target_s = self._overload.limit_s(wait_s, alone_s or 0.0, self._clock())
         limits = (client_s, self._config.first_token_deadline_s, target_s)
         return min((limit for limit in limits if limit is not None), default=None)
 

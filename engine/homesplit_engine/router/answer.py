@@ -203,7 +203,9 @@ class Reader:
         tokens = sum(map(len, prompts))
         try:
             if not internal:  # the router's own question must be asked under load as well
-                self.fleet.admission.admit(len(prompts) * wish.n, tokens, wish.first_token_s)
+                self.fleet.admission.admit(
+                    len(prompts) * wish.n, tokens, wish.first_token_s, wish.ttft_target_s
+                )
             rooms = [self._room(prompt, wish) for prompt in prompts]
         except ApiError as error:
             self.fleet.book.note(self._rejected(request_id, tokens, received_s, error))

@@ -94,6 +94,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     """None: no log-probabilities; else how many alternatives beside the chosen token."""
     first_token_s: float | None = None
     """When the client gives up waiting for the first token; None says nothing."""
+    ttft_target_s: float | None = None
+    """The request's own TTFT target; None is the deployment's."""
     sampling: SamplingParams
     """Its `max_tokens` is filled in once the prompt's length is known."""
 

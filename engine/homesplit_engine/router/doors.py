@@ -35,6 +35,7 @@ from homesplit_engine.router.template import ChatTemplate, no_template
 BODY_S = 30.0
 """How long a client may take to send its body."""
 PATIENCE_HEADER = "x-first-token-deadline-s"
+TARGET_HEADER = "x-ttft-target-s"
 MOST_PATIENCE_S = 86_400.0
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
@@ -132,7 +133,11 @@ class Doors:
         wrong = wrong_model(wish.model, self._model)
         if wrong:
             raise wrong
-        return msgspec.structs.replace(wish, first_token_s=_patience_s(request))
+        return msgspec.structs.replace(
+            wish,
+            first_token_s=_seconds(request, PATIENCE_HEADER),
+            ttft_target_s=_seconds(request, TARGET_HEADER),
+        )
 
     async def _answer(
         self,
@@ -151,9 +156,9 @@ class Doors:
         return await _whole(answering, shape)
 
 
-def _patience_s(request: web.Request) -> float | None:
-    """The client's own limit for the first token; raises ApiError 400 when it is no number."""
-    text = request.headers.get(PATIENCE_HEADER)
+def _seconds(request: web.Request, header: str) -> float | None:
+    """What the client says of its own waiting; raises ApiError 400 when it is no number."""
+    text = request.headers.get(header)
     if text is None:
         return None
     try:
@@ -161,7 +166,7 @@ def _patience_s(request: web.Request) -> float | None:
     except ValueError:
         value = math.nan
     if not 0 < value <= MOST_PATIENCE_S:
-        raise bad_request(f"`{PATIENCE_HEADER}` must be seconds above 0.", param=PATIENCE_HEADER)
+        raise bad_request(f"`{header}` must be seconds above 0.", param=header)
     return value
 
 

@@ -24,16 +24,19 @@ class Overload:
         self.stands = False
         """Whether there is more to do, for longer, than the boxes can do in time."""
 
-    def limit_s(self, wait_s: float, alone_s: float, now_s: float) -> float | None:
+    def limit_s(
+        self, wait_s: float, alone_s: float, now_s: float, own_s: float | None = None
+    ) -> float | None:
         """The longest wait that is let in now; None while nothing has to be refused for it.
 
         `alone_s` is the wait with nobody ahead: where that is no better than the target,
-        refusing saves nobody's.
+        refusing saves nobody's. `own_s` is the request's own TTFT target, where it has one.
         """
         if self._target_s is None:
             return None
         self._watch(wait_s, now_s, self._target_s)
-        return self._target_s if self.stands and alone_s < self._target_s / 2 else None
+        target_s = self._target_s if own_s is None else own_s
+        return target_s if self.stands and alone_s < target_s / 2 else None
 
     def _watch(self, wait_s: float, now_s: float, target_s: float) -> None:
         self._long_since_s = _since(self._long_since_s, wait_s > target_s, now_s)
