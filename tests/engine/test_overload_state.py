@@ -8,39 +8,55 @@ from homesplit_engine.router.overload import STANDS_TARGETS, Overload
 LONG = STANDS_TARGETS
 
 
-def limits(waits: list[tuple[float, float]], alone_s: float = 0.1) -> list[float | None]:
-    """The limit at each (time, wait), for a target of one second."""
-    overload = Overload(1.0)
-    return [overload.limit_s(wait_s, alone_s, now_s) for now_s, wait_s in waits]
+STEPS = [float(step) for step in range(int(LONG) + 1)]
+
+
+def limits(
+    queues: list[tuple[float, float]], alone_s: float = 0.1, target_s: float = 1.0
+) -> list[float | None]:
+    """The limit at each (time, seconds of work ahead)."""
+    overload = Overload(target_s)
+    return [overload.limit_s(ahead_s, alone_s, now_s) for now_s, ahead_s in queues]
+
+
+def standing(until_s: float, ahead_s: float = 5.0) -> list[tuple[float, float]]:
+    """The same queue, looked at every second."""
+    return [(step, ahead_s) for step in STEPS if step <= until_s]
 
 
 @pytest.mark.parametrize(
-    ("waits", "last"),
+    ("queues", "last"),
     [
-        ([(0, 5.0), (LONG - 1, 5.0)], None),
-        ([(0, 5.0), (LONG, 5.0)], 1.0),
-        ([(0, 5.0), (5, 0.9), (LONG, 5.0)], None),
-        ([(0, 5.0), (LONG, 5.0), (LONG + 1, 0.8)], 1.0),
-        ([(0, 5.0), (LONG, 5.0), (LONG + 1, 0.2), (2 * LONG, 0.2)], 1.0),
-        ([(0, 5.0), (LONG, 5.0), (LONG + 1, 0.2), (2 * LONG + 1, 0.2)], None),
+        (standing(LONG - 1), None),
+        (standing(LONG), 1.0),
+        ([*standing(LONG), (LONG + 1, 0.8)], 1.0),
+        ([*standing(LONG), *((LONG + 1 + step / 10, 0.2) for step in range(99))], 1.0),
+        ([*standing(LONG), *((LONG + 1 + step / 10, 0.2) for step in range(102))], None),
+        ([*standing(4), (5, 0.9), *((6 + step, 5.0) for step in range(5))], None),
+        ([*standing(LONG), (LONG + 1, 0.0)], None),
+        ([*standing(LONG), (LONG + 9, 1.5)], None),
+        ([(0, 1.5), (20, 1.5), (40, 1.5)], None),
     ],
     ids=[
         "a burst",
         "a standing queue",
-        "bursts with a gap",
         "near the target it still stands",
         "not short for long enough",
-        "it is over",
+        "short for long enough",
+        "bursts with a gap",
+        "nobody is ahead any more",
+        "all that was ahead must be done by now",
+        "a few who ask now and then",
     ],
 )
 def test_the_target_is_the_limit_while_a_queue_stands(
-    waits: list[tuple[float, float]], last: float | None
+    queues: list[tuple[float, float]], last: float | None
 ) -> None:
-    assert limits(waits)[-1] == last
+    assert limits(queues)[-1] == last
 
 
 def test_where_even_a_lone_prompt_misses_the_target_nobody_is_refused_for_it() -> None:
-    assert limits([(0, 5.0), (LONG, 5.0)], alone_s=0.6)[-1] is None
+    assert limits(standing(LONG), alone_s=0.6)[-1] is None
 
 
 def test_without_a_target_there_is_no_such_limit() -> None:
@@ -48,9 +64,15 @@ def test_without_a_target_there_is_no_such_limit() -> None:
     assert [overload.limit_s(9.0, 0.1, now_s) for now_s in (0.0, 100.0)] == [None, None]
 
 
-def test_a_request_that_has_a_target_of_its_own_is_held_to_that_one() -> None:
+@pytest.mark.parametrize(
+    ("own_s", "alone_s", "limit_s"),
+    [(8.0, 0.1, 8.0), (0.1, 0.1, None), (None, 0.1, 1.0)],
+    ids=["its own", "no better alone", "the deployment's"],
+)
+def test_a_request_that_has_a_target_of_its_own_is_held_to_that_one(
+    own_s: float | None, alone_s: float, limit_s: float | None
+) -> None:
     overload = Overload(1.0)
-    overload.limit_s(5.0, 0.1, 0.0)
-    assert overload.limit_s(5.0, 0.1, LONG, 8.0) == 8.0
-    assert overload.limit_s(5.0, 0.1, LONG, 0.1) is None  # no better alone: nobody is refused
-    assert overload.limit_s(5.0, 0.1, LONG) == 1.0
+    for now_s, ahead_s in standing(LONG):
+        overload.limit_s(ahead_s, alone_s, now_s)
+    assert overload.limit_s(5.0, alone_s, LONG, own_s) == limit_s

@@ -2,8 +2,10 @@
 
 A burst's queue goes away by itself. A queue that has stood above the TTFT target for ten times
 that target will not: from then on whoever would come after the target is refused, until the
-queue has been short for as long. (The idea is that of CoDel, which tells good queues from bad
-ones in network equipment: Nichols and Jacobson, "Controlling Queue Delay", 2012.)
+queue has been short for as long, or has been worked off before the next request came: a few
+people who ask now and then are no overload, however slow the boxes are. (The idea is that of
+CoDel, which tells good queues from bad ones in network equipment: Nichols and Jacobson,
+"Controlling Queue Delay", 2012.)
 """
 
 from __future__ import annotations
@@ -15,32 +17,38 @@ SHORT_SHARE = 0.5
 
 
 class Overload:
-    """Watches the wait that each newcomer would have; time comes in."""
+    """Watches the queue that each newcomer finds; time comes in."""
 
     def __init__(self, target_s: float | None) -> None:
         self._target_s = target_s
         self._long_since_s: float | None = None
         self._short_since_s: float | None = None
+        self._empty_s: float | None = None
+        """When the queue that was last seen will have been worked off."""
         self.stands = False
         """Whether there is more to do, for longer, than the boxes can do in time."""
 
     def limit_s(
-        self, wait_s: float, alone_s: float, now_s: float, own_s: float | None = None
+        self, ahead_s: float, alone_s: float, now_s: float, own_s: float | None = None
     ) -> float | None:
         """The longest wait that is let in now; None while nothing has to be refused for it.
 
-        `alone_s` is the wait with nobody ahead: where that is no better than the target,
-        refusing saves nobody's. `own_s` is the request's own TTFT target, where it has one.
+        `ahead_s` is what those ahead take, `alone_s` the wait with nobody ahead: where that is
+        no better than the target, refusing saves nobody's. `own_s` is the request's own TTFT
+        target, where it has one.
         """
         if self._target_s is None:
             return None
-        self._watch(wait_s, now_s, self._target_s)
+        self._watch(ahead_s, now_s, self._target_s)
         target_s = self._target_s if own_s is None else own_s
         return target_s if self.stands and alone_s < target_s / 2 else None
 
-    def _watch(self, wait_s: float, now_s: float, target_s: float) -> None:
-        self._long_since_s = _since(self._long_since_s, wait_s > target_s, now_s)
-        self._short_since_s = _since(self._short_since_s, wait_s < SHORT_SHARE * target_s, now_s)
+    def _watch(self, ahead_s: float, now_s: float, target_s: float) -> None:
+        if ahead_s <= 0 or (self._empty_s is not None and now_s >= self._empty_s):
+            self._long_since_s, self.stands = None, False
+        self._empty_s = now_s + ahead_s
+        self._long_since_s = _since(self._long_since_s, ahead_s > target_s, now_s)
+        self._short_since_s = _since(self._short_since_s, ahead_s < SHORT_SHARE * target_s, now_s)
         after_s = STANDS_TARGETS * target_s
         if self._long_since_s is not None and now_s - self._long_since_s >= after_s:
             self.stands = True

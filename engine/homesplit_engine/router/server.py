@@ -108,7 +108,8 @@ async def _first_health(fleet: Fleet, health: Health) -> None:
     while not fleet.usable():
         await fleet.until_usable(FIRST_HEALTH_S)
     verdict = await health.verdict()
-    log.info("first known answer: %s", verdict.status)
+    told = verdict.status if verdict.why is None else f"{verdict.status}, {verdict.why}"
+    log.info("first known answer: %s", told)
 
 
 async def _run(config: RouterConfig) -> None:
