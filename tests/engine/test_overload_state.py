@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from homesplit_engine.router.overload import STANDS_TARGETS, Overload
+from homesplit_engine.router.overload import CROWD, STANDS_TARGETS, Overload
 
 LONG = STANDS_TARGETS
 
@@ -75,4 +75,15 @@ def test_a_request_that_has_a_target_of_its_own_is_held_to_that_one(
     overload = Overload(1.0)
     for now_s, ahead_s in standing(LONG):
         overload.limit_s(ahead_s, alone_s, now_s)
-    assert overload.limit_s(5.0, alone_s, LONG, own_s) == limit_s
+    assert overload.limit_s(5.0, alone_s, LONG, own_s=own_s) == limit_s
+
+
+@pytest.mark.parametrize(
+    ("waiting", "ahead_s", "limit_s"),
+    [(CROWD - 1, 5.0, None), (CROWD, 5.0, 1.0), (CROWD, 0.9, None)],
+    ids=["a household", "a crowd", "a crowd that is quickly served"],
+)
+def test_more_waiting_than_a_home_has_people_is_an_overload_at_once(
+    waiting: int, ahead_s: float, limit_s: float | None
+) -> None:
+    assert Overload(1.0).limit_s(ahead_s, 0.1, 0.0, waiting=waiting) == limit_s

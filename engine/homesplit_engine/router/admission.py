@@ -52,7 +52,9 @@ class Admission:
             return
         alone_s = self._pressure.wait_s(prompt_tokens) or 0.0
         ahead_s = self._pressure.wait_s(ahead) or 0.0
-        target_s = self._overload.limit_s(ahead_s, alone_s, self._clock(), ttft_target_s)
+        target_s = self._overload.limit_s(
+            ahead_s, alone_s, self._clock(), waiting=waiting, own_s=ttft_target_s
+        )
         limit_s = self._strictest_s(first_token_s, target_s)
         # With nobody ahead nothing is gained by refusing, however slow the boxes are.
         if limit_s is not None and ahead and wait_s > SURE_SHARE * limit_s:

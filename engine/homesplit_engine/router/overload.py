@@ -1,9 +1,10 @@
 """Tells a burst from an overload, so that the one is queued and the other refused at the target.
 
 A burst's queue goes away by itself. A queue that has stood above the TTFT target for ten times
-that target will not: from then on whoever would come after the target is refused, until the
-queue has been short for as long, or has been worked off before the next request came: a few
-people who ask now and then are no overload, however slow the boxes are. (The idea is that of
+that target will not, nor one in which more wait than a home has people: from then on whoever
+would come after the target is refused, until the queue has been short for as long, or has been
+worked off before the next request came. A few people who ask now and then are no overload,
+however slow the boxes are. (The idea is that of
 CoDel, which tells good queues from bad ones in network equipment: Nichols and Jacobson,
 "Controlling Queue Delay", 2012.)
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 STANDS_TARGETS = 10.0
 """A queue longer than the target for so many targets is no burst; shorter so long, it is over."""
+CROWD = 32
+"""So many waiting beyond the target are no household's burst."""
 SHORT_SHARE = 0.5
 """Below this share of the target the queue counts as short."""
 
@@ -29,17 +32,25 @@ class Overload:
         """Whether there is more to do, for longer, than the boxes can do in time."""
 
     def limit_s(
-        self, ahead_s: float, alone_s: float, now_s: float, own_s: float | None = None
+        self,
+        ahead_s: float,
+        alone_s: float,
+        now_s: float,
+        *,
+        waiting: int = 0,
+        own_s: float | None = None,
     ) -> float | None:
         """The longest wait that is let in now; None while nothing has to be refused for it.
 
         `ahead_s` is what those ahead take, `alone_s` the wait with nobody ahead: where that is
-        no better than the target, refusing saves nobody's. `own_s` is the request's own TTFT
-        target, where it has one.
+        no better than the target, refusing saves nobody's. `waiting` are those ahead; `own_s` is
+        the request's own TTFT target, where it has one.
         """
         if self._target_s is None:
             return None
         self._watch(ahead_s, now_s, self._target_s)
+        if waiting >= CROWD and ahead_s > self._target_s:
+            self.stands = True
         target_s = self._target_s if own_s is None else own_s
         return target_s if self.stands and alone_s < target_s / 2 else None
 
