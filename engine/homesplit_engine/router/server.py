@@ -27,7 +27,7 @@ from homesplit_engine.router.doors import Doors
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.fleet import Fleet
 from homesplit_engine.router.gate import echo_request_id, gate, read_api_key
-from homesplit_engine.router.health import Health
+from homesplit_engine.router.health import FRESH_S, Health
 from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.setting import check_setting
 from homesplit_engine.router.template import load_template
@@ -40,6 +40,7 @@ IDLE_S = 75.0
 CLOSE_S = 2.0
 """How long open answers may go on once the router is told to stop."""
 PARENT_LOOK_S = 1.0
+FIRST_TRIES = 5
 FIRST_HEALTH_S = 60.0
 
 
@@ -108,6 +109,11 @@ async def _first_health(fleet: Fleet, health: Health) -> None:
     while not fleet.usable():
         await fleet.until_usable(FIRST_HEALTH_S)
     verdict = await health.verdict()
+    for _ in range(FIRST_TRIES):  # a box that was just taken in may not answer yet
+        if verdict.good:
+            break
+        await asyncio.sleep(FRESH_S)
+        verdict = await health.verdict()
     told = verdict.status if verdict.why is None else f"{verdict.status}, {verdict.why}"
     log.info("first known answer: %s", told)
 
