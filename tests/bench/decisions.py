@@ -374,6 +374,7 @@ def report() -> str:
     lines = [done_cells()[name] for name in all_cells() if name in done_cells()]
     shares = [share for line in lines if (share := regret(line)) is not None]
     good = sum(share >= ENOUGH for share in shares)
+    weights = " and ".join(sorted({line["weights"] for line in lines})) or "same"
     told = [
         "# The advice against the measurement",
         "",
@@ -386,8 +387,9 @@ def report() -> str:
             else "."
         ),
         "",
-        "Made by `python -m tests.bench.decisions` and `--report`; one row a cell, one column a "
-        "mode: measured goodput in requests/s (predicted). The recommended one is bold.",
+        f"Made by `python -m tests.bench.decisions --weights {weights}` and `--report`, on two "
+        "boxes of the lab on one machine. One row a cell; of each mode the arrangement that the "
+        "advice puts first: measured goodput in requests/s (predicted). Bold: recommended.",
         "",
         "| boxes/link/load | share of best | load of the computer | modes |",
         "|---|---|---|---|",
