@@ -9,6 +9,9 @@ from msgspec import Struct
 Mode = Literal["colocated", "replica", "split", "auto"]
 PrefillStyle = Literal["whole", "chunked"]
 KvWire = Literal["same", "fp16", "int8"]
+TTFT_TARGET_HEADER = "x-ttft-target-s"
+"""HTTP header in which a request names a TTFT target of its own, seconds."""
+
 KV_WIRES: tuple[KvWire, ...] = ("same", "fp16", "int8")
 Outcome = Literal["completed", "failed", "rejected", "cancelled"]
 MODES: tuple[Mode, ...] = ("colocated", "replica", "split", "auto")

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import aiohttp
-from homesplit_engine.records import Outcome
+from homesplit_engine.records import TTFT_TARGET_HEADER, Outcome
 
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.measured import RequestLog
@@ -26,7 +26,6 @@ from homesplit.io.endpoint import Endpoint, request_body
 REQUEST_S = 600.0
 """Longest life of one request."""
 CONNECT_S = 10.0
-TARGET_HEADER = "X-TTFT-Target-S"
 DRAIN_S = 120.0
 """How long the last requests may take after offering has ended; later ones failed by time-out."""
 STOPPED_S = 20.0
@@ -280,7 +279,7 @@ async def _within(run: _Run, request: OfferedRequest, body: bytes, reply: _Reply
 async def _exchange(run: _Run, request: OfferedRequest, body: bytes, reply: _Reply) -> None:
     headers = {**run.endpoint.headers, "X-Request-Id": f"{run.run_id}-{request.id}"}
     if run.ttft_target_s:
-        headers[TARGET_HEADER] = f"{run.ttft_target_s:g}"
+        headers[TTFT_TARGET_HEADER] = f"{run.ttft_target_s:g}"
     async with run.session.post(
         run.endpoint.address,
         data=body,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 from aiohttp import web
+from homesplit_engine.records import TTFT_TARGET_HEADER
 
 FirstChunk = Literal["content", "role", "empty"]
 
@@ -63,6 +64,7 @@ class Seen:
     received_ns: int
     writes_ns: list[int] = field(default_factory=list[int])
     closed_by_client: bool = False
+    ttft_target: str | None = None
 
 
 @dataclass(slots=True)
@@ -117,6 +119,7 @@ async def _answer(server: FakeServer, request: web.Request, *, chat: bool) -> we
     received_ns = time.monotonic_ns()
     body = msgspec.json.decode(await request.read())
     seen = Seen(body, request.headers.get("X-Request-Id"), received_ns)
+    seen.ttft_target = request.headers.get(TTFT_TARGET_HEADER)
     server.seen.append(seen)
     refusal = _refusal(server, request, body, chat)
     if refusal is not None:

@@ -333,3 +333,14 @@ async def test_a_refused_key_is_told_in_a_sentence() -> None:
     async with fake_server(Manners(api_key="right")) as server, new_session() as session:
         with pytest.raises(EngineError, match="refuses the API key"):
             await connect(session, server.url, api_key="wrong")
+
+
+@pytest.mark.parametrize(("target_s", "told"), [(4.5, "4.5"), (None, None)])
+async def test_each_request_of_a_run_tells_the_runs_ttft_target(
+    target_s: float | None, told: str | None
+) -> None:
+    async with fake_server() as server, new_session() as session:
+        endpoint = await connect(session, server.url)
+        server.seen.clear()
+        await run_load(session, endpoint, small_plan(), run_id="run", ttft_target_s=target_s)
+        assert {seen.ttft_target for seen in server.seen} == {told}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from aiohttp import web
 
+from homesplit_engine.records import TTFT_TARGET_HEADER
 from homesplit_engine.router.answer import Answering, Piece, Reader, wrong_model
 from homesplit_engine.router.body import (
     ChatBody,
@@ -35,7 +36,6 @@ from homesplit_engine.router.template import ChatTemplate, no_template
 BODY_S = 30.0
 """How long a client may take to send its body."""
 PATIENCE_HEADER = "x-first-token-deadline-s"
-TARGET_HEADER = "x-ttft-target-s"
 MOST_PATIENCE_S = 86_400.0
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
@@ -136,7 +136,7 @@ class Doors:
         return msgspec.structs.replace(
             wish,
             first_token_s=_seconds(request, PATIENCE_HEADER),
-            ttft_target_s=_seconds(request, TARGET_HEADER),
+            ttft_target_s=_seconds(request, TTFT_TARGET_HEADER),
         )
 
     async def _answer(
