@@ -29,6 +29,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--output-tokens", type=int, metavar="O", help="instead of a workload")
     parser.add_argument("--users", type=int, metavar="U", help="users at a time")
     parser.add_argument("--rate", type=float, metavar="R", help="requests per second")
+    parser.add_argument(
+        "--seconds", type=float, metavar="N", help="the load ends then; else it goes on"
+    )
     parser.add_argument("--ttft", type=float, metavar="S", help="TTFT target, seconds")
     parser.add_argument("--tpot", type=float, metavar="S", help="TPOT target, seconds")
     parser.add_argument("--no-flips", action="store_true", help="leave out what would change it")
@@ -50,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         output_tokens=args.output_tokens,
         users=args.users,
         rate_requests_per_s=args.rate,
+        seconds=args.seconds,
         targets=targets,
         flips=not args.no_flips,
     )

@@ -9,6 +9,7 @@ from homesplit.core.calibration import Calibration
 from homesplit.core.cost import cost_model, kv_dtype_of, run_dtype
 from homesplit.core.handoff import Wire
 from homesplit.core.link import LinkProfile
+from homesplit.core.load import Extent
 from homesplit.core.machine import BoxProfile
 from homesplit.core.scene import Arrangement, Scene, SimBox
 from homesplit.core.shape import ModelShape
@@ -34,6 +35,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     targets: Targets
     calibrations: tuple[Calibration, ...] = ()
     encrypted: bool = True
+    extent: Extent | None = None
+    """How long the load is offered; None for one that goes on."""
 
 
 class Room(Struct, frozen=True, kw_only=True):

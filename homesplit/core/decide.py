@@ -14,7 +14,7 @@ from homesplit.core.ledger import classes_of, ledger_row
 from homesplit.core.plan import Flip, LedgerRow, ModePrediction, Plan, Recommendation, RuleResult
 from homesplit.core.predict import CAPACITY_ATTAINMENT, Effort, Outlook, outlook, prediction
 from homesplit.core.rules import Known, all_rules, fits, mean_kind, not_asked, real_link
-from homesplit.core.scene import Scene
+from homesplit.core.scene import Arrangement, Scene
 
 _UNITS = {
     "someone_to_interrupt": "requests at once",
@@ -41,10 +41,7 @@ def decide(asked: Asked, thinking: Thinking | None = None) -> Plan:
         return _fits_nowhere(asked, rooms)
     scene = build_scene(asked)
     able = arrangements(asked, scene)
-    outlooks = tuple(
-        outlook(scene, each, asked.workload, asked.targets, thinking.effort.requests)
-        for each in able
-    )
+    outlooks = tuple(_look(asked, scene, each, thinking) for each in able)
     choice = choose(outlooks, asked.targets)
     known = Known(asked=asked, rooms=rooms, scene=scene, outlooks=outlooks, kind=mean_kind(asked))
     modes = _modes(asked, scene, _with_auto(asked, scene, outlooks, thinking), choice, thinking)
@@ -107,8 +104,12 @@ def _with_auto(
     arrangement = auto(asked, scene)
     if arrangement is None:
         return tuple(outlooks)
-    made = outlook(scene, arrangement, asked.workload, asked.targets, thinking.effort.requests)
-    return (*outlooks, made)
+    return (*outlooks, _look(asked, scene, arrangement, thinking))
+
+
+def _look(asked: Asked, scene: Scene, arrangement: Arrangement, thinking: Thinking) -> Outlook:
+    requests = thinking.effort.requests
+    return outlook(scene, arrangement, asked.workload, asked.targets, requests, asked.extent)
 
 
 def _modes(
@@ -130,6 +131,7 @@ def _modes(
             effort=thinking.effort,
             watts=_total(asked, made, "watts"),
             price=_total(asked, made, "price"),
+            extent=asked.extent,
         )
         for made in (choice.best, *rest)
     )
@@ -223,5 +225,6 @@ def _flips(
             workload=asked.workload,
             targets=asked.targets,
             mode=choice.best.arrangement.setting.mode,
+            extent=asked.extent,
         )
     )

@@ -57,7 +57,9 @@ def open_atlas(asked: Asked, other: str) -> Atlas | None:
         return None
     scene = build_scene(asked)
     able = arrangements(asked, scene)
-    outlooks = tuple(outlook(scene, a, asked.workload, asked.targets, REQUESTS) for a in able)
+    outlooks = tuple(
+        outlook(scene, each, asked.workload, asked.targets, REQUESTS, asked.extent) for each in able
+    )
     choice = choose(outlooks, asked.targets)
     position = Position(
         scene=scene,
@@ -66,6 +68,7 @@ def open_atlas(asked: Asked, other: str) -> Atlas | None:
         targets=asked.targets,
         mode=choice.best.arrangement.setting.mode,
         requests=REQUESTS,
+        extent=asked.extent,
     )
     kind = mean_kind(asked)
     longest = min(scene.shape.max_context or 1 << 30, 1 << 30) - kind.output_tokens

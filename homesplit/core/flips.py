@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from homesplit.core import say
 from homesplit.core.choose import choose
+from homesplit.core.load import Extent
 from homesplit.core.plan import Flip
 from homesplit.core.predict import Outlook, outlook
 from homesplit.core.scene import Arrangement, Scene
@@ -33,6 +34,8 @@ class Position(Struct, frozen=True, kw_only=True):
     """The mode that is recommended there."""
     requests: int = REQUESTS
     """How many are simulated for each look elsewhere."""
+    extent: Extent | None = None
+    """How long the load is offered; None for one that goes on."""
 
 
 class _Quantity(Struct, frozen=True, kw_only=True):
@@ -74,8 +77,8 @@ def _above(quantity: _Quantity) -> list[float]:
 def winner(position: Position, scene: Scene, workload: Workload) -> Mode:
     """The mode that wins in a changed world, by a shorter simulation."""
     made: list[Outlook] = [
-        outlook(scene, arrangement, workload, position.targets, position.requests)
-        for arrangement in position.arrangements
+        outlook(scene, each, workload, position.targets, position.requests, extent=position.extent)
+        for each in position.arrangements
     ]
     return choose(made, position.targets).best.arrangement.setting.mode
 

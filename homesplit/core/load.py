@@ -5,6 +5,8 @@ The same workload, seed and length give the same plan for every mode and every s
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -69,6 +71,32 @@ class LoadPlan(Struct, frozen=True, kw_only=True):
     closed: bool
     requests: tuple[OfferedRequest, ...]
     notes: tuple[str, ...] = ()
+
+
+class Extent(Struct, frozen=True, kw_only=True):
+    """A load that ends: a prediction is then of these requests, not of a load that goes on."""
+
+    seconds: float
+    """How long requests are offered."""
+    seed: int
+    each: int | None = None
+    """Closed loop: only the first so many requests of each user."""
+
+
+def bounded_load(workload: Workload, extent: Extent) -> LoadPlan:
+    """The requests of a load that ends; raises ValueError on impossible settings."""
+    load = plan_load(workload, seed=extent.seed, seconds=extent.seconds)
+    if not load.requests:
+        raise ValueError(f"no request comes within {extent.seconds:g} s")
+    if extent.each is None or not load.closed:
+        return load
+    given: Counter[int | None] = Counter()
+    kept: list[OfferedRequest] = []
+    for request in load.requests:
+        given[request.user] += 1
+        if given[request.user] <= extent.each:
+            kept.append(request)
+    return replace(load, requests=tuple(kept))
 
 
 def plan_load(workload: Workload, *, seed: int, seconds: float) -> LoadPlan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from homesplit_engine.words import Figures, figures
 from msgspec import Struct, structs
 
-from homesplit.core.load import LoadPlan, plan_load
+from homesplit.core.load import Extent, LoadPlan, bounded_load, plan_load
 from homesplit.core.plan import ModePrediction, Spread, StallFigures
 from homesplit.core.scene import Arrangement, Scene
 from homesplit.core.simulate import SimResult, simulate
@@ -65,21 +65,26 @@ def load_of(workload: Workload, requests: int, *, seed: int = SEED) -> tuple[Loa
 
 
 def outlook(
-    scene: Scene, arrangement: Arrangement, workload: Workload, targets: Targets, requests: int
+    scene: Scene,
+    arrangement: Arrangement,
+    workload: Workload,
+    targets: Targets,
+    requests: int,
+    extent: Extent | None = None,
 ) -> Outlook:
-    """Simulate the load and sum it up."""
-    load, enough = load_of(workload, requests)
-    result = simulate(scene, arrangement, load, enough=enough)
-    untargeted = targets.ttft_s is None and targets.tpot_s is None
-    # Without targets only the time to work everything off tells what was not sustained.
-    window_s = result.window_s if load.closed or untargeted else load.seconds
+    """Simulate the load and sum it up: about `requests` of one that goes on, or all of `extent`."""
+    if extent is not None:
+        load = bounded_load(workload, extent)
+        result = simulate(scene, arrangement, load, until_s=load.seconds)
+        made = run_figures(result, load, targets)
+    else:
+        load, enough = load_of(workload, requests)
+        result = simulate(scene, arrangement, load, enough=enough)
+        untargeted = targets.ttft_s is None and targets.tpot_s is None
+        # Without targets only the time to work everything off tells what was not sustained.
+        window_s = result.window_s if load.closed or untargeted else load.seconds
+        made = _sum(result, targets, window_s)
     timelines = [record.timeline for record in result.records]
-    made = figures(
-        timelines,
-        ttft_target_s=targets.ttft_s,
-        tpot_target_s=targets.tpot_s,
-        window_s=max(window_s, 1e-9),
-    )
     writing = sum(t.token_s[-1] - t.token_s[0] for t in timelines if len(t.token_s) > 1)
     return Outlook(
         arrangement=arrangement,
@@ -87,6 +92,29 @@ def outlook(
         result=result,
         in_flight=writing / result.window_s if result.window_s > 0 else 0.0,
         latency_s=_latency(made, result, targets),
+    )
+
+
+def run_figures(
+    result: SimResult, load: LoadPlan, targets: Targets, *, warm_up_s: float = 0.0
+) -> Figures:
+    """The figures of a simulated run of `load`, counted by the rule of the measured one."""
+    counted = [r for r in result.records if r.timeline.start_s >= warm_up_s]
+    lines = [record.timeline for record in counted]
+    ends = [t.token_s[-1] for t in lines if t.outcome == "completed" and t.token_s]
+    last_s = max(ends, default=load.seconds)
+    # A closed loop that ran dry ends with its last answer.
+    dry = load.closed and len(counted) >= len(load.requests)
+    window_s = (last_s if dry else max(load.seconds, last_s)) - warm_up_s
+    return _sum(structs.replace(result, records=tuple(counted)), targets, window_s)
+
+
+def _sum(result: SimResult, targets: Targets, window_s: float) -> Figures:
+    return figures(
+        [record.timeline for record in result.records],
+        ttft_target_s=targets.ttft_s,
+        tpot_target_s=targets.tpot_s,
+        window_s=max(window_s, 1e-9),
     )
 
 
@@ -178,10 +206,11 @@ def prediction(
     effort: Effort,
     watts: float | None,
     price: float | None,
+    extent: Extent | None = None,
 ) -> ModePrediction:
     """The record of one arrangement; its interval is that of costs all low and all high."""
     arrangement = made.arrangement
-    fast, slow = _bounds(scene, made, workload, targets, effort)
+    fast, slow = _bounds(scene, made, workload, targets, effort, extent)
     goodput = made.figures.goodput_requests_per_s
     count = len(arrangement.boxes)
     setting = arrangement.setting
@@ -215,7 +244,12 @@ def _spread(made: object, low: float | None, high: float | None) -> Spread:
 
 
 def _bounds(
-    scene: Scene, made: Outlook, workload: Workload, targets: Targets, effort: Effort
+    scene: Scene,
+    made: Outlook,
+    workload: Workload,
+    targets: Targets,
+    effort: Effort,
+    extent: Extent | None,
 ) -> tuple[Figures, Figures]:
     """Figures with every cost at the low and at the high end of its interval."""
     requests = max(40, effort.requests // 3)
@@ -226,5 +260,5 @@ def _bounds(
         (max(c.prefill_high for c in costs), max(c.decode_high for c in costs)),
     ):
         bound = scene.scaled(prefill, decode)
-        ends.append(outlook(bound, made.arrangement, workload, targets, requests).figures)
+        ends.append(outlook(bound, made.arrangement, workload, targets, requests, extent).figures)
     return ends[0], ends[1]

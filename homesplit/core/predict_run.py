@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from homesplit_engine.records import ModeSetting
-from homesplit_engine.words import Figures, Timeline, figures
+from homesplit_engine.words import Figures
 from msgspec import Struct
 
 from homesplit.core.load import LoadPlan
 from homesplit.core.plan import Spread, StallFigures
-from homesplit.core.predict import load_of
+from homesplit.core.predict import run_figures
 from homesplit.core.scene import Arrangement, Scene
 from homesplit.core.simulate import simulate
-from homesplit.core.workload import Targets, Workload
-
-CLOSED_REQUESTS = 240
-"""Of a closed loop so many are simulated: how many a run holds isn't known beforehand."""
+from homesplit.core.workload import Workload
 
 
 class Predicted(Struct, frozen=True, kw_only=True):
@@ -75,27 +70,8 @@ def _bound(scene: Scene, arrangement: Arrangement, *, slow: bool) -> Scene:
 def _figures(
     scene: Scene, arrangement: Arrangement, workload: Workload, load: LoadPlan, warm_up_s: float
 ) -> Figures:
-    if load.closed:
-        return _closed(scene, arrangement, workload)
-    result = simulate(scene, arrangement, load)
-    lines = [r.timeline for r in result.records if r.timeline.start_s >= warm_up_s]
-    ends = [t.token_s[-1] for t in lines if t.outcome == "completed" and t.token_s]
-    return _sum(lines, workload.targets, max(load.seconds, *ends, 0.0) - warm_up_s)
-
-
-def _closed(scene: Scene, arrangement: Arrangement, workload: Workload) -> Figures:
-    load, enough = load_of(workload, CLOSED_REQUESTS)
-    result = simulate(scene, arrangement, load, enough=enough)
-    return _sum([r.timeline for r in result.records], workload.targets, result.window_s)
-
-
-def _sum(lines: Sequence[Timeline], targets: Targets, window_s: float) -> Figures:
-    return figures(
-        lines,
-        ttft_target_s=targets.ttft_s,
-        tpot_target_s=targets.tpot_s,
-        window_s=max(window_s, 1e-9),
-    )
+    result = simulate(scene, arrangement, load, until_s=load.seconds)
+    return run_figures(result, load, workload.targets, warm_up_s=warm_up_s)
 
 
 def _spread(p50: float | None, p90: float | None, low: float | None, high: float | None) -> Spread:

@@ -166,12 +166,19 @@ class Simulation:
     """One run of one arrangement over one load."""
 
     def __init__(
-        self, scene: Scene, arrangement: Arrangement, load: LoadPlan, *, enough: int | None
+        self,
+        scene: Scene,
+        arrangement: Arrangement,
+        load: LoadPlan,
+        *,
+        enough: int | None,
+        until_s: float | None = None,
     ) -> None:
         self.scene = scene
         self.setting = arrangement.setting
         self.closed = load.closed
         self.enough = enough
+        self.until_s = float("inf") if until_s is None else until_s
         longest = max((r.prompt_tokens + r.output_tokens for r in load.requests), default=1)
         shared = any(
             len(request.prompt) > 1 or request.shared_group is not None for request in load.requests
@@ -416,7 +423,8 @@ class Simulation:
         flight.outcome = outcome
         self.done.append(flight)
         for follower in self.followers.pop(flight.offered.id, ()):
-            self._send(follower, now_s + follower.pause_s)
+            if now_s + follower.pause_s < self.until_s:
+                self._send(follower, now_s + follower.pause_s)
 
     # ------------------------------------------------------------------ result
 
@@ -446,7 +454,16 @@ class Simulation:
 
 
 def simulate(
-    scene: Scene, arrangement: Arrangement, load: LoadPlan, *, enough: int | None = None
+    scene: Scene,
+    arrangement: Arrangement,
+    load: LoadPlan,
+    *,
+    enough: int | None = None,
+    until_s: float | None = None,
 ) -> SimResult:
-    """Run `load` through `arrangement`; `enough` ends a closed loop after so many requests."""
-    return Simulation(scene, arrangement, load, enough=enough).run()
+    """Run `load` through `arrangement`.
+
+    `enough` ends a closed loop after so many requests; from `until_s` on, no user asks the
+    next question, as in a measured run.
+    """
+    return Simulation(scene, arrangement, load, enough=enough, until_s=until_s).run()

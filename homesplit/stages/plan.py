@@ -12,7 +12,7 @@ from homesplit.core.candidates import Asked
 from homesplit.core.decide import Thinking, decide
 from homesplit.core.events import PlanMade
 from homesplit.core.link import LinkProfile
-from homesplit.core.load import with_load
+from homesplit.core.load import Extent, with_load
 from homesplit.core.machine import BoxProfile
 from homesplit.core.plan import Plan
 from homesplit.core.shape import ModelShape
@@ -24,6 +24,9 @@ from homesplit.stages.context import Context
 MAX_BOXES = 2
 MAX_TOKENS = 10_000_000
 MAX_USERS = 1024
+MAX_SECONDS = 86_400.0
+SEED = 1
+"""Of a load that ends: `compare` draws the same requests unless it is told another."""
 
 
 class PlanQuestion(Struct, frozen=True, kw_only=True):
@@ -37,6 +40,8 @@ class PlanQuestion(Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
     users: int | None = None
     rate_requests_per_s: float | None = None
+    seconds: float | None = None
+    """How long the load is offered; None asks of one that goes on."""
     targets: Targets | None = None
     flips: bool = True
     thinking: Thinking = field(default_factory=Thinking)
@@ -70,6 +75,7 @@ def read_question(ctx: Context, question: PlanQuestion) -> Asked:
         workload=workload,
         targets=question.targets or workload.targets,
         calibrations=read_calibrations(ctx, boxes, shape),
+        extent=None if question.seconds is None else Extent(seconds=question.seconds, seed=SEED),
     )
 
 
@@ -165,6 +171,8 @@ def _check(question: PlanQuestion) -> None:
         raise UsageError(f"--rate is {rate}; it must lie between 0 and 10,000 requests/s.")
     if question.users is not None and rate is not None:
         raise UsageError("--users and --rate exclude one another.")
+    if question.seconds is not None and not 0 < question.seconds <= MAX_SECONDS:
+        raise UsageError(f"--seconds is {question.seconds}; a load lasts from above 0 to a day.")
     targets = question.targets
     for name, target in (
         ("--ttft", targets.ttft_s if targets else None),

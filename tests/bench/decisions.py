@@ -9,8 +9,9 @@ is one line of `results/decisions.jsonl`, so that a run can be stopped and taken
 `--report` makes `results/decisions.md` of them. Needs root, as every lab does.
 
 A closed loop ends after a fixed number of requests, so that a mode's goodput is theirs over the
-time that they took; an open one offers the same requests at the same moments. Of each mode the
-arrangement is measured that the advice puts first within that mode.
+time that they took; an open one offers the same requests at the same moments. The advice is asked
+for these very requests, and told the end. Of each mode the arrangement is measured that the advice
+puts first within that mode.
 
 Targets follow the boxes: so many times the mean prompt's reading alone for TTFT, so many times a
 decode step of four for TPOT, so that the grid means the same on any computer.
@@ -24,10 +25,10 @@ import contextlib
 import fcntl
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,7 +41,7 @@ from msgspec.structs import replace
 
 from homesplit.core.candidates import Asked, arrangements, build_scene
 from homesplit.core.decide import Thinking, decide
-from homesplit.core.load import LoadPlan, OfferedRequest, with_load
+from homesplit.core.load import Extent, bounded_load, with_load
 from homesplit.core.plan import ModePrediction, Plan
 from homesplit.core.predict import Effort
 from homesplit.core.prng import Prng
@@ -48,7 +49,7 @@ from homesplit.core.rules import mean_kind
 from homesplit.core.scene import Arrangement, Scene
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.io.profiles import load_link, load_model
-from homesplit.stages.bench import Prepared, deployed, make_load, prepared, run_once
+from homesplit.stages.bench import Prepared, deployed, prepared, run_once
 from homesplit.stages.context import Context
 from homesplit.stages.plan import read_box, read_calibrations
 from homesplit.stages.serve import set_mode
@@ -150,7 +151,7 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
     # No mode is asked for by name: the grid measures what the advice can choose from.
     plan = decide(asked, Thinking(effort=Effort(capacity_requests=40), flips=False))
     runs = _modes(plan, asked, scene)
-    load = _load(asked.workload, OFFERS[spec["load"]])
+    load = bounded_load(asked.workload, _extent(OFFERS[spec["load"]]))
     async with deployed(ctx) as target, prepared(target) as server:
         before = server.status
         measured: dict[str, list[Figures]] = {name: [] for name in runs}
@@ -175,6 +176,10 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
         "workers": _workers(server, before is not None),
         "recommended": recommended,
         "tie": plan.tie,
+        "predicted_of": "these requests",
+        "calibrations": [
+            msgspec.to_builtins(replace(fit, residuals=())) for fit in asked.calibrations
+        ],
         "modes": {
             name: {
                 "goodput": _mean([f.goodput_requests_per_s or 0.0 for f in found]),
@@ -186,18 +191,9 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _load(workload: Workload, offer: Offer) -> LoadPlan:
-    """The offered requests; of a closed loop the first `each` of every user."""
-    load = make_load(workload, seconds=offer.seconds or LONGEST_S, seed=SEED)
-    if not load.closed:
-        return load
-    given: Counter[int | None] = Counter()
-    kept: list[OfferedRequest] = []
-    for request in load.requests:
-        if given[request.user] < offer.each:
-            given[request.user] += 1
-            kept.append(request)
-    return replace(load, requests=tuple(kept))
+def _extent(offer: Offer) -> Extent:
+    """The load's end; of a closed loop the first `each` requests of every user."""
+    return Extent(seconds=offer.seconds or LONGEST_S, seed=SEED, each=offer.each or None)
 
 
 def _workers(server: Prepared, known: bool) -> int | None:
@@ -216,6 +212,7 @@ def _asked(ctx: Context, spec: dict[str, Any]) -> Asked:
         workload=OFFERS[spec["load"]].workload,
         targets=Targets(ttft_s=None, tpot_s=None),
         calibrations=read_calibrations(ctx, boxes, shape),
+        extent=_extent(OFFERS[spec["load"]]),
     )
     scene, kind = build_scene(asked), mean_kind(asked)
     quickest = min(box.cost.prefill_s(kind.prompt_tokens).mid for box in scene.boxes)
@@ -258,7 +255,9 @@ def _predicted(plan: Plan, name: str) -> dict[str, float | None]:
     mode = next(each for each in plan.modes if _name_of(each) == name)
     return {
         "ttft_p50": mode.ttft_s.p50,
+        "ttft_p90": mode.ttft_s.p90,
         "tpot_p50": mode.tpot_s.p50,
+        "tpot_p90": mode.tpot_s.p90,
         "attainment": mode.attainment,
         "goodput": mode.goodput_requests_per_s,
     }
@@ -395,7 +394,74 @@ def report() -> str:
         "|---|---|---|---|",
     ]
     told += [_row(line) for line in lines]
+    told += prediction_lines(lines)
     return "\n".join(told) + "\n"
+
+
+ERRORS = {
+    "ttft_p50": ("TTFT p50", 0.10),
+    "ttft_p90": ("TTFT p90", 0.20),
+    "tpot_p50": ("TPOT p50", 0.10),
+    "tpot_p90": ("TPOT p90", 0.20),
+    "attainment": ("attainment", 0.05),
+    "goodput": ("goodput", 0.10),
+}
+"""What is predicted, and how far off it may be: relative, attainment in points."""
+
+
+def prediction_lines(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """How far the predictions lay from the measurements, over all modes of all cells."""
+    told = [
+        "",
+        "## Predicted beside measured",
+        "",
+        "Of every mode of every cell: (predicted - measured) / measured, of attainment the "
+        "difference in points; mean and median without sign. Where a cell was measured over "
+        "several rounds, against their mean.",
+    ]
+    for old, said in ((False, ""), (True, "Cells predicted for a load that goes on:")):
+        chosen = [line for line in lines if ("predicted_of" not in line) == old]
+        if not chosen:
+            continue
+        told += ["", *([said, ""] if said else [])]
+        told += ["| figure | compared | mean | median | mean with sign | within the aim |"]
+        told += ["|---|---|---|---|---|---|"]
+        for key, (name, aim) in ERRORS.items():
+            told.append(_error_row(name, errors_of(chosen, key), aim))
+    return told
+
+
+def errors_of(lines: Sequence[dict[str, Any]], key: str) -> list[float]:
+    """The signed error of one figure in each mode that has both sides of it."""
+    found: list[float] = []
+    for line in lines:
+        for mode in line["modes"].values():
+            guess = mode["predicted"].get(key)
+            seen = [r[key] for r in mode["rounds"] if r.get(key) is not None]
+            if guess is None or not seen:
+                continue
+            measured = _mean(seen)
+            if key == "attainment":
+                found.append(guess - measured)
+            elif measured > 0:
+                found.append(guess / measured - 1.0)
+    return found
+
+
+def _error_row(name: str, errors: Sequence[float], aim: float) -> str:
+    if not errors:
+        return f"| {name} | 0 | – | – | – | – |"
+    sizes = [abs(error) for error in errors]
+    inside = sum(size <= aim for size in sizes)
+    points = 100.0 if name == "attainment" else 1.0
+    told = [points * value for value in (_mean(sizes), statistics.median(sizes), _mean(errors))]
+    mean, median, signed = (
+        [f"{v:.0f} points" for v in told[:2]] + [f"{told[2]:+.0f} points"]
+        if name == "attainment"
+        else [f"{v:.0%}" for v in told[:2]] + [f"{told[2]:+.0%}"]
+    )
+    limit = f"{aim * 100:.0f} points" if name == "attainment" else f"{aim:.0%}"
+    return f"| {name} | {len(errors)} | {mean} | {median} | {signed} | {inside} within {limit} |"
 
 
 def _row(line: dict[str, Any]) -> str:
