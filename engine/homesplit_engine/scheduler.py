@@ -418,7 +418,7 @@ class Scheduler:
             prefill=tuple(works),
             decode=decode,
             preempted=tuple(preempted),
-            context_tokens=sum(request.computed for request in decode),
+            context_tokens=sum([request.computed for request in decode]),
         )
 
     def _chunked_prompts(self, now_s: float, preempted: list[str]) -> Iterable[Request]:
@@ -435,8 +435,8 @@ class Scheduler:
         preempted: list[str] = []
         size = self.pool.block_tokens
         for request in list(self._decoding):
-            while request.phase is Phase.DECODING and len(request.tokens) > (
-                len(request.blocks) * size
+            while len(request.tokens) > len(request.blocks) * size and (
+                request.phase is Phase.DECODING
             ):
                 if self.pool.blocks_available:
                     request.blocks += self.pool.allocate(1, after=request.blocks[-1])

@@ -71,13 +71,15 @@ class CostModel(Struct, frozen=True, kw_only=True):
             fit = self.fit
             return fit.gap_s + fit.step_seconds(prefill, batch, context_tokens)
         shape = self.shape
-        tokens = batch + sum(piece[1] for piece in prefill)
+        tokens, pairs = batch, 0.0
+        for start, count in prefill:
+            tokens += count
+            pairs += shape.attention_flops(count, start)
         if not tokens:
             return 0.0
         reading = self.weight_byte_s * shape.step_weight_bytes(tokens)
         multiplying = self.flop_s * shape.matmul_flops(tokens, heads=batch + len(prefill))
         work = max(reading, multiplying) if self.overlap else reading + multiplying
-        pairs = sum(shape.attention_flops(count, start) for start, count in prefill)
         kept = shape.batch_kv_bytes(batch, context_tokens, self.kv_dtype) if batch else 0.0
         return (
             self.step_s

@@ -19,7 +19,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     """What one frame adds beside its bytes: at 1 Gbit/s the hand-off kept 0.95 of plain TCP's
     rate, which is 0.2 ms for each frame (`tests/bench/results/handoff.md`)."""
     commit_s: float = 6e-3
-    """From the last layer's leaving the wire to the commit, beside the round trip: coding, checksum
+    """From the last layer's leaving the wire to the commit, beside the round trip: sealing, opening
     and copy of the last frame at both ends, then the close and its answer. Measured as exposed
     less the last layer's wire time, on two busy cores (`tests/bench/results/handoff.md`)."""
 

@@ -43,7 +43,7 @@ class LinkProfile(Struct, frozen=True, kw_only=True):
     b_to_a: Reading = field(default_factory=_unmeasured)
     latency_s: LatencyReading = field(default_factory=LatencyReading)
     encrypted_a_to_b: Reading = field(default_factory=_unmeasured)
-    """Payload bytes per second through CURVE, the hand-off's default."""
+    """Payload bytes per second through sealed ZeroMQ messages, as the hand-off sends them."""
     encrypted_b_to_a: Reading = field(default_factory=_unmeasured)
     zmq_a_to_b: Reading = field(default_factory=_unmeasured)
     """Payload bytes per second through plain ZeroMQ."""

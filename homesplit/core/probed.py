@@ -208,8 +208,8 @@ def link_profile(
         streams_b_to_a=figures["in_4"],
         zmq_a_to_b=figures["zmq_out"],
         zmq_b_to_a=figures["zmq_in"],
-        encrypted_a_to_b=figures["curve_out"],
-        encrypted_b_to_a=figures["curve_in"],
+        encrypted_a_to_b=figures["sealed_out"],
+        encrypted_b_to_a=figures["sealed_in"],
         busy_a_to_b=figures["out_busy"],
         busy_b_to_a=figures["in_busy"],
         latency_s=LatencyReading(
@@ -233,7 +233,7 @@ def link_profile(
 
 _FIGURES = (
     *("out_1", "in_1", "out_4", "in_4", "out_busy", "in_busy"),
-    *("zmq_out", "zmq_in", "curve_out", "curve_in"),
+    *("zmq_out", "zmq_in", "sealed_out", "sealed_in"),
 )
 _BUSY_LOSS = 0.85
 

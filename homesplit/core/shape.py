@@ -143,11 +143,12 @@ class ModelShape(Struct, frozen=True, kw_only=True):
 
     def attention_flops(self, tokens: int, cached: int = 0) -> float:
         """Operations of attention while `tokens` are read after `cached` ones."""
-        return sum(
-            2.0 * group.layers * group.attention_width * _pairs(tokens, cached, group.window)
-            for group in self.groups
-            if group.attention_width
-        )
+        total = 0.0
+        for group in self.groups:
+            if group.attention_width:
+                pairs = _pairs(tokens, cached, group.window)
+                total += 2.0 * group.layers * group.attention_width * pairs
+        return total
 
     def prefill_flops(self, tokens: int, cached: int = 0) -> float:
         """Floating-point operations of reading `tokens` after `cached` ones are there."""
@@ -158,14 +159,10 @@ class ModelShape(Struct, frozen=True, kw_only=True):
     def batch_kv_bytes(self, batch: int, context_tokens: int, kv_dtype: str = "fp16") -> float:
         """KV bytes that one decode step reads for `batch` requests of `context_tokens` in all."""
         each = context_tokens / batch
-        elements = sum(
-            g.layers
-            * (
-                g.kv_elements * (each if g.window is None else min(each, g.window))
-                + g.state_elements
-            )
-            for g in self.groups
-        )
+        elements = 0.0
+        for g in self.groups:
+            kept = each if g.window is None or each < g.window else g.window
+            elements += g.layers * (g.kv_elements * kept + g.state_elements)
         return batch * elements * DTYPE_BYTES[kv_dtype]
 
     def flops_per_prompt_token(self, tokens: int) -> float:

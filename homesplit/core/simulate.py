@@ -16,10 +16,11 @@ from homesplit_engine.pages import BlockPool, blocks_for
 from homesplit_engine.policy import BoxView, Question, decide, resume
 from homesplit_engine.records import Outcome
 from homesplit_engine.request import Request
-from homesplit_engine.scheduler import Limits, Scheduler, StepPlan
+from homesplit_engine.scheduler import Limits, Scheduler, StepOutcome, StepPlan
 from homesplit_engine.words import Timeline
 from msgspec import Struct
 
+from homesplit.core.counted_blocks import CountedBlocks
 from homesplit.core.handoff import Handoff, Piece, hand_over
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.scene import (
@@ -33,6 +34,7 @@ from homesplit.core.scene import (
 )
 
 _MOST_BLOCKS = 20_000
+_NOTHING = StepOutcome()
 
 
 class SimRecord(Struct, frozen=True, kw_only=True):
@@ -61,6 +63,7 @@ class _Flight:
     sent_s: float
     tokens: list[int]
     token_s: list[float] = field(default_factory=list[float])
+    """When each token left the router."""
     outcome: Outcome | None = None
     prefill_box: str = ""
     decode_box: str = ""
@@ -79,7 +82,10 @@ class _Box:
     def __init__(self, box: SimBox, *, longest: int, prefix_cache: bool) -> None:
         room = max(1, box.kv_tokens // BLOCK_TOKENS)
         most = max(_MOST_BLOCKS, 8 * blocks_for(longest, BLOCK_TOKENS))
-        pool = BlockPool(min(room, most), BLOCK_TOKENS, prefix_cache=prefix_cache)
+        blocks = min(room, most)
+        pool = (
+            BlockPool(blocks, BLOCK_TOKENS) if prefix_cache else CountedBlocks(blocks, BLOCK_TOKENS)
+        )
         limits = Limits(
             max_batch_requests=MAX_BATCH,
             max_step_tokens=MAX_STEP_TOKENS,
@@ -120,11 +126,13 @@ class _Box:
 
     def _leap_length(self, plan: StepPlan) -> int:
         """Steps until the first answer ends, or 1 where blocks are short."""
-        steps = min(request.max_tokens - request.output_tokens for request in plan.decode)
+        steps = min([r.max_tokens + r.prompt_tokens - len(r.tokens) for r in plan.decode])
         if steps <= 1:
             return 1
         pool = self.scheduler.pool
         size = pool.block_tokens
+        if len(plan.decode) * (steps // size + 1) <= pool.blocks_available:
+            return steps
         more = sum(
             max(0, blocks_for(len(request.tokens) + steps, size) - len(request.blocks))
             for request in plan.decode
@@ -148,18 +156,34 @@ class _Box:
         self.end_s = self.start_s + self.after(low)
         return True
 
-    def apply_leap(self, plan: StepPlan) -> None:
-        """Brings every writing request to the state before the leap's last step."""
-        ahead = self.steps - 1
-        if ahead <= 0:
-            return
+    def finish(self, plan: StepPlan) -> StepOutcome:
+        """Take in the step or leap: the scheduler is told of what it must act on.
+
+        An answer that goes on only grows by its tokens, which needs nobody's decision.
+        """
+        steps, ahead = self.steps, self.steps - 1
         pool = self.scheduler.pool
+        size = pool.block_tokens
+        grown = [0] * steps
+        ending: list[Request] = []
         for request in plan.decode:
-            request.tokens.extend([0] * ahead)
-            request.computed += ahead
-            missing = blocks_for(len(request.tokens), pool.block_tokens) - len(request.blocks)
-            if missing > 0:
-                request.blocks += pool.allocate(missing, after=request.blocks[-1])
+            tokens, blocks = request.tokens, request.blocks
+            known = len(tokens) + ahead
+            if known > len(blocks) * size:
+                blocks += pool.allocate(blocks_for(known, size) - len(blocks), after=blocks[-1])
+            if known + 1 < request.prompt_tokens + request.max_tokens:
+                tokens += grown
+                request.computed += steps
+            else:
+                tokens += grown[1:]
+                request.computed += ahead
+                ending.append(request)
+        if not ending and not plan.prefill:
+            return _NOTHING
+        sampled = {request.request_id: 0 for request in ending}
+        sampled.update({work.request.request_id: 0 for work in plan.prefill if work.last})
+        left = StepPlan(step=plan.step, prefill=plan.prefill, decode=tuple(ending))
+        return self.scheduler.finish_step(left, sampled, now_s=self.end_s)
 
 
 class Simulation:
@@ -214,8 +238,9 @@ class Simulation:
                 self._send(request, (request.send_at_s or 0.0) + request.pause_s)
 
     def _send(self, request: OfferedRequest, when_s: float) -> None:
-        flight = _Flight(offered=request, sent_s=when_s, tokens=self._tokens(request))
-        ready_s = when_s + self.scene.tokenising_s(request.prompt_tokens) + self.scene.router_s
+        tokens = self._tokens(request)
+        flight = _Flight(offered=request, sent_s=when_s, tokens=tokens)
+        ready_s = when_s + self.scene.tokenising_s(len(tokens)) + self.scene.router_s
         self._at(ready_s, lambda now_s: self._place(flight, now_s))
 
     def _tokens(self, request: OfferedRequest) -> list[int]:
@@ -233,9 +258,12 @@ class Simulation:
 
     def run(self) -> SimResult:
         """Run until everything that was offered has ended, or enough has."""
+        boxes = tuple(self.boxes.values())
         while True:
-            busy = [box for box in self.boxes.values() if box.plan is not None]
-            step = min(busy, key=lambda box: box.end_s) if busy else None
+            step: _Box | None = None
+            for box in boxes:
+                if box.plan is not None and (step is None or box.end_s < step.end_s):
+                    step = box
             if self.events and (step is None or self.events[0][0] <= step.end_s):
                 self.now_s, _, what = heapq.heappop(self.events)
                 what(self.now_s)
@@ -355,29 +383,33 @@ class Simulation:
         plan = box.plan
         assert plan is not None
         now_s = box.end_s
-        times = [box.start_s + box.after(i) for i in range(1, box.steps)]
-        box.apply_leap(plan)
+        self._tell_times(box, plan)
         for work in plan.prefill:
             self._piece_read(box, work.request, work.tokens)
-        sampled = {request.request_id: 0 for request in plan.decode}
-        sampled.update({work.request.request_id: 0 for work in plan.prefill if work.last})
-        outcome = box.scheduler.finish_step(plan, sampled, now_s=now_s)
+        outcome = box.finish(plan)
         for done in outcome.prefilled:
             flight = self.flights[done.request_id]
             flight.queue_s, flight.prefill_s = done.queue_s, done.prefill_s
             flight.cached_tokens = done.cached_tokens
             flight.unread = 0
             flight.writing = flight.prefill_box == flight.decode_box
-        for token in outcome.tokens:
-            flight = self.flights[token.request_id]
-            if times and flight.token_s:
-                flight.token_s.extend(times)
-            flight.token_s.append(now_s)
         for ended in outcome.ended:
             self._answer_ended(self.flights[ended.request_id], box, now_s)
         for request_id in outcome.handing_over:
             self._hand_over(self.flights[request_id], box, now_s)
         box.begin(now_s)
+
+    def _tell_times(self, box: _Box, plan: StepPlan) -> None:
+        """Note when the tokens of the step or leap are out: at its end, and each before it."""
+        router_s = self.scene.router_s
+        began_s, each_s, half_s = box.start_s + router_s, box.first_s, box.growth_s / 2.0
+        times = [began_s + i * (each_s + half_s * (i - 1)) for i in range(1, box.steps)]
+        times.append(box.end_s + router_s)
+        for request in plan.decode:
+            self.flights[request.request_id].token_s += times
+        for work in plan.prefill:
+            if work.last:
+                self.flights[work.request.request_id].token_s.append(times[-1])
 
     def _piece_read(self, box: _Box, request: Request, tokens: int) -> None:
         if request.hand_over:
@@ -429,7 +461,6 @@ class Simulation:
     # ------------------------------------------------------------------ result
 
     def _result(self) -> SimResult:
-        router_s = self.scene.router_s
         ordered = sorted(self.done, key=lambda flight: flight.offered.id)
         records = tuple(
             SimRecord(
@@ -437,7 +468,7 @@ class Simulation:
                     request_id=str(flight.offered.id),
                     outcome=flight.outcome or "failed",
                     start_s=flight.sent_s,
-                    token_s=tuple(moment + router_s for moment in flight.token_s),
+                    token_s=tuple(flight.token_s),
                     prompt_tokens=len(flight.tokens),
                     output_tokens=len(flight.token_s),
                     class_name=flight.offered.class_,
