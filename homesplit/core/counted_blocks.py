@@ -1,4 +1,4 @@
-"""A block pool that only counts: for loads whose prompts share nothing."""
+"""What makes blocks cheap to simulate: a pool that only counts, and names in place of hashes."""
 
 from __future__ import annotations
 
@@ -27,3 +27,24 @@ class CountedBlocks(BlockPool):
     def release(self, blocks: Sequence[int]) -> None:
         """Gives as many blocks back."""
         self._used -= len(blocks)
+
+
+class PrefixNames:
+    """Names for prefixes of full blocks, equal where the tokens are: hashes without hashing."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._names: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+
+    def of(self, tokens: Sequence[int]) -> list[bytes]:
+        """The names of all full blocks of `tokens`, in order."""
+        names, size, parent = self._names, self._block_tokens, b""
+        found: list[bytes] = []
+        for start in range(0, len(tokens) - size + 1, size):
+            key = (parent, tuple(tokens[start : start + size]))
+            name = names.get(key)
+            if name is None:
+                name = names[key] = len(names).to_bytes(8, "big")
+            found.append(name)
+            parent = name
+        return found

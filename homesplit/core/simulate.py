@@ -20,7 +20,7 @@ from homesplit_engine.scheduler import Limits, Scheduler, StepOutcome, StepPlan
 from homesplit_engine.words import Timeline
 from msgspec import Struct
 
-from homesplit.core.counted_blocks import CountedBlocks
+from homesplit.core.counted_blocks import CountedBlocks, PrefixNames
 from homesplit.core.handoff import Handoff, Piece, hand_over
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.scene import (
@@ -62,6 +62,8 @@ class _Flight:
     offered: OfferedRequest
     sent_s: float
     tokens: list[int]
+    hashes: list[bytes]
+    """Names of the full blocks of prompt and answer; empty where nothing is shared."""
     token_s: list[float] = field(default_factory=list[float])
     """When each token left the router."""
     outcome: Outcome | None = None
@@ -208,6 +210,7 @@ class Simulation:
             len(request.prompt) > 1 or request.shared_group is not None for request in load.requests
         )
         self.shared = shared
+        self.names = PrefixNames(BLOCK_TOKENS)
         self.boxes = {
             name: _Box(scene.box(name), longest=longest + 1, prefix_cache=shared)
             for name in arrangement.boxes
@@ -239,7 +242,9 @@ class Simulation:
 
     def _send(self, request: OfferedRequest, when_s: float) -> None:
         tokens = self._tokens(request)
-        flight = _Flight(offered=request, sent_s=when_s, tokens=tokens)
+        # Answers are zeros here, so that their blocks are known beforehand too.
+        whole = tokens + [0] * request.output_tokens if self.shared else []
+        flight = _Flight(offered=request, sent_s=when_s, tokens=tokens, hashes=self.names.of(whole))
         ready_s = when_s + self.scene.tokenising_s(len(tokens)) + self.scene.router_s
         self._at(ready_s, lambda now_s: self._place(flight, now_s))
 
@@ -334,6 +339,7 @@ class Simulation:
         return Request(
             request_id=str(flight.offered.id),
             tokens=list(flight.tokens),
+            hashes=flight.hashes,
             prompt_tokens=len(flight.tokens),
             max_tokens=flight.offered.output_tokens,
             arrived_s=now_s,
