@@ -1,7 +1,7 @@
 """The engine's prefill and decode rates beside the machine's limits and other engines.
 
     python -m tests.bench.engine [--weights same,int8] [--rounds N] [--core N] [--json]
-        [--vllm PYTHON] [--llama-cpp PYTHON --gguf FILE]
+        [--vllm PYTHON] [--llama-cpp PYTHON --gguf FILE[,FILE…]]
 
 One pinned core, one thread each. In every round everybody has a turn, one behind the other; a
 ratio is taken within a round, and the median of the rounds' ratios is told. Figures from two
@@ -56,8 +56,8 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--no-transformers", action="store_true")
     parser.add_argument("--vllm", type=Path, metavar="PYTHON", help="with vllm installed")
-    parser.add_argument("--llama-cpp", type=Path, metavar="PYTHON", help="with llama_cpp installed")
-    parser.add_argument("--gguf", type=Path, help="the model for llama.cpp")
+    parser.add_argument("--llama-cpp", type=Path, metavar="PYTHON", help="with xllamacpp installed")
+    parser.add_argument("--gguf", default="", help="the model for llama.cpp, comma-separated")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -78,9 +78,9 @@ def _subjects(args: argparse.Namespace, clock: Any) -> list[Any]:
         found.append(Transformers(args.model, clock))
     if args.vllm:
         found.append(Remote("vllm fp32", args.vllm, "vllm", args.model, args.clock))
-    if args.llama_cpp:
-        name = f"llama.cpp {args.gguf.stem.rsplit('.', 1)[-1]}"
-        found.append(Remote(name, args.llama_cpp, "llama.cpp", args.gguf, args.clock))
+    for file in [Path(name) for name in args.gguf.split(",") if name and args.llama_cpp]:
+        name = f"llama.cpp {file.stem.rsplit('.', 1)[-1]}"
+        found.append(Remote(name, args.llama_cpp, "llama.cpp", file, args.clock))
     return found
 
 

@@ -1,6 +1,6 @@
 """Runs one peer engine in its own virtual environment; answers on stdout what is asked on stdin.
 
-    PYTHON peer.py llama.cpp MODEL.gguf cpu|wall
+    PYTHON peer.py llama.cpp MODEL.gguf cpu|wall   (xllamacpp: llama.cpp's own server as a wheel)
     PYTHON peer.py vllm      MODEL_FOLDER cpu|wall
 
 A question is a line `["prefill", tokens]` or `["decode", batch]`, an answer a line
@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import statistics
 import sys
+import threading
 import time
 from typing import Any
 
@@ -30,67 +30,55 @@ def tokens_of(number: int, count: int) -> list[int]:
 
 
 class LlamaCpp:
-    """llama-cpp-python, one sequence of the low-level batch each request."""
+    """llama.cpp's own server in this process; a decode step is a slope, as with vLLM."""
 
     def __init__(self, model: str, clock: Any) -> None:
-        import llama_cpp  # pyright: ignore[reportMissingImports]
+        import xllamacpp  # pyright: ignore[reportMissingImports]
 
-        self._api: Any = llama_cpp
-        self._clock = clock
-        llama_cpp.llama_backend_init()
-        self._model = llama_cpp.llama_model_load_from_file(
-            model.encode(), llama_cpp.llama_model_default_params()
-        )
-        if not self._model:
-            raise SystemExit(f"{model} can't be loaded")
+        self._api: Any = xllamacpp
+        self._model, self._clock = model, clock
+        self._server: Any = None
+        self._slots = 0
 
-    def _context(self, sequences: int) -> Any:
-        settings = self._api.llama_context_default_params()
-        settings.n_ctx = CONTEXT_MOST
-        settings.n_batch = settings.n_ubatch = 512
-        settings.n_seq_max = sequences
-        settings.n_threads = settings.n_threads_batch = 1
-        return self._api.llama_init_from_model(self._model, settings)
+    def _serve(self, slots: int) -> None:
+        if slots == self._slots:
+            return
+        params = self._api.CommonParams()
+        params.model.path = self._model
+        params.n_ctx = CONTEXT_MOST if slots == 1 else 256 * slots
+        params.n_parallel = self._slots = slots
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+        params.n_batch = params.n_ubatch = 512
+        self._server = None
+        self._server = self._api.Server(params)
 
-    def _decode(self, context: Any, rows: list[tuple[int, int, int, bool]]) -> None:
-        """`rows`: token, position, sequence, whether logits are wanted."""
-        batch = self._api.llama_batch_init(len(rows), 0, 1)
-        batch.n_tokens = len(rows)
-        for at, (token, position, sequence, wanted) in enumerate(rows):
-            batch.token[at] = token
-            batch.pos[at] = position
-            batch.n_seq_id[at] = 1
-            batch.seq_id[at][0] = sequence
-            batch.logits[at] = int(wanted)
-        if self._api.llama_decode(context, batch) != 0:
-            raise SystemExit("llama_decode failed")
-        self._api.llama_synchronize(context)
-        self._api.llama_batch_free(batch)
+    def _complete(self, tokens: list[int], answer: int) -> None:
+        ask = {"prompt": tokens, "n_predict": answer, "cache_prompt": False, "ignore_eos": True}
+        self._server.handle_completions(ask | {"temperature": 0.0})
+
+    def _all(self, batch: int, answer: int) -> float:
+        threads = [
+            threading.Thread(target=self._complete, args=(tokens_of(n, CONTEXT), answer))
+            for n in range(batch)
+        ]
+        start_s = self._clock()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return float(self._clock() - start_s)
 
     def prefill(self, count: int) -> float:
-        context = self._context(1)
-        ids = tokens_of(0, count)
+        self._serve(1)
         start_s = self._clock()
-        for first in range(0, count, 512):
-            part = ids[first : first + 512]
-            rows = [(t, first + n, 0, first + n == count - 1) for n, t in enumerate(part)]
-            self._decode(context, rows)
-        took_s = self._clock() - start_s
-        self._api.llama_free(context)
-        return float(took_s)
+        self._complete(tokens_of(0, count), 1)
+        return float(self._clock() - start_s)
 
     def decode(self, batch: int) -> float:
-        context = self._context(batch)
-        for sequence in range(batch):
-            ids = tokens_of(sequence, CONTEXT)
-            self._decode(context, [(t, n, sequence, n == CONTEXT - 1) for n, t in enumerate(ids)])
-        times: list[float] = []
-        for step in range(STEPS + 2):
-            start_s = self._clock()
-            self._decode(context, [(1000 + step, CONTEXT + step, s, True) for s in range(batch)])
-            times.append(self._clock() - start_s)
-        self._api.llama_free(context)
-        return statistics.median(times[2:])
+        self._serve(batch)
+        self._all(batch, 2)
+        short = self._all(batch, 2)
+        return (self._all(batch, 2 + 4 * STEPS) - short) / (4 * STEPS)
 
 
 class Vllm:
@@ -139,7 +127,8 @@ def say(answer: dict[str, Any]) -> None:
 def main() -> None:
     """Answers until stdin ends."""
     kind, model, clock = sys.argv[1:4]
-    peer: Any = {"llama.cpp": LlamaCpp, "vllm": Vllm}[kind](model, CLOCKS[clock])
+    kinds: dict[str, Any] = {"llama.cpp": LlamaCpp, "vllm": Vllm}
+    peer: Any = kinds[kind](model, CLOCKS[clock])
     say({"ready": True})
     for line in sys.stdin:
         what, number = json.loads(line)
