@@ -16,7 +16,7 @@ from homesplit_engine.pages import BlockPool, blocks_for
 from homesplit_engine.policy import BoxView, Question, decide, resume
 from homesplit_engine.records import Outcome
 from homesplit_engine.request import Request
-from homesplit_engine.scheduler import Limits, Scheduler, StepOutcome, StepPlan
+from homesplit_engine.scheduler import Limits, PrefillWork, Scheduler, StepOutcome, StepPlan
 from homesplit_engine.words import Timeline
 from msgspec import Struct
 
@@ -76,6 +76,8 @@ class _Flight:
     cached_tokens: int = 0
     writing: bool = False
     unread: int = 0
+    send_from: int = 0
+    """Leading tokens that the decode box holds already, which are not handed over."""
 
 
 class _Box:
@@ -283,28 +285,40 @@ class Simulation:
 
     # ------------------------------------------------------------------ placing
 
-    def _views(self, prompt_tokens: int = 1, *, counted: bool = False) -> list[BoxView]:
+    def _views(self, asking: _Flight, *, counted: bool = False) -> list[BoxView]:
+        """The boxes as the router knows them when `asking` is to be placed."""
         if self.setting.mode in ("colocated", "split") and not counted:
             # These place every request alike, whatever is under way.
             return [BoxView(box=name) for name in self.boxes]
-        held = {name: [0, 0, 0] for name in self.boxes}
+        held = {name: [0, 0, 0, 0] for name in self.boxes}
         for flight in self.flights.values():
             for name in {flight.prefill_box, flight.decode_box}:
                 held[name][0] += 1
             held[flight.decode_box][1] += flight.writing
             held[flight.prefill_box][2] += flight.unread
+            if flight.prefill_box != flight.decode_box and not flight.writing:
+                held[flight.prefill_box][3] += len(flight.tokens)
         rated = self.setting.mode == "auto"
+        prompt_tokens = len(asking.tokens)
         return [
             BoxView(
                 box=name,
                 requests=held[name][0],
                 decoding=held[name][1],
                 pending_prefill_tokens=held[name][2],
+                cached_tokens=self._cached(name, asking),
+                handing_over_tokens=held[name][3],
+                free_tokens=self.boxes[name].scheduler.pool.blocks_available * BLOCK_TOKENS,
                 prefill_tokens_per_s=self._reading_rate(name, prompt_tokens) if rated else None,
                 decode_step_s=self._writing_step_s(name, held[name][1]) if rated else None,
             )
             for name in self.boxes
         ]
+
+    def _cached(self, name: str, asking: _Flight) -> int:
+        """Leading tokens of a prompt that a box holds; the last one is always computed."""
+        whole = asking.hashes[: (len(asking.tokens) - 1) // BLOCK_TOKENS]
+        return len(self.boxes[name].scheduler.pool.match(whole)) * BLOCK_TOKENS
 
     def _reading_rate(self, name: str, prompt_tokens: int) -> float:
         """Tokens per second, as the router would have measured them by now."""
@@ -324,7 +338,7 @@ class Simulation:
             max_tokens=flight.offered.output_tokens,
             kv_bytes_per_token=self.kv_bytes_per_token,
         )
-        views = self._views(len(flight.tokens))
+        views = self._views(flight)
         decision = decide(self.setting, views, self.rate, question, self.turn)
         assert decision is not None
         flight.prefill_box, flight.decode_box = decision.prefill_box, decision.decode_box
@@ -353,14 +367,14 @@ class Simulation:
         held = self._request(flight, request.chunk_tokens, now_s)
         refused = self.boxes[flight.decode_box].scheduler.reserve(held, now_s=now_s)
         if refused is not None:
-            decision = resume(
-                self.setting, self._views(counted=True), refused.what, flight.decode_box
-            )
+            views = self._views(flight, counted=True)
+            decision = resume(self.setting, views, refused.what, flight.decode_box)
             assert decision is not None
             flight.prefill_box = flight.decode_box = decision.prefill_box
             self._submit(flight, request, now_s)
             return
         request.hand_over = True
+        flight.send_from = held.cached_tokens
         self.flights[request.request_id] = flight
         wait_s = self.scene.wires[pair].round_trip_s
         self._at(now_s + wait_s, lambda then_s: self._submit(flight, request, then_s))
@@ -391,7 +405,7 @@ class Simulation:
         now_s = box.end_s
         self._tell_times(box, plan)
         for work in plan.prefill:
-            self._piece_read(box, work.request, work.tokens)
+            self._piece_read(box, work)
         outcome = box.finish(plan)
         for done in outcome.prefilled:
             flight = self.flights[done.request_id]
@@ -417,15 +431,19 @@ class Simulation:
             if work.last:
                 self.flights[work.request.request_id].token_s.append(times[-1])
 
-    def _piece_read(self, box: _Box, request: Request, tokens: int) -> None:
-        if request.hand_over:
-            self.flights[request.request_id].pieces.append(
-                Piece(
-                    start_s=box.start_s,
-                    end_s=box.end_s,
-                    bytes=float(tokens * self.kv_bytes_per_token),
-                )
-            )
+    def _piece_read(self, box: _Box, work: PrefillWork) -> None:
+        """KV that is to be handed over: what was read, and at first what was cached before it."""
+        if not work.request.hand_over:
+            return
+        flight = self.flights[work.request.request_id]
+        if not flight.pieces and work.start > flight.send_from:
+            self._piece(flight, box.start_s, box.start_s, work.start - flight.send_from)
+        fresh = work.start + work.tokens - max(work.start, flight.send_from)
+        self._piece(flight, box.start_s, box.end_s, max(0, fresh))
+
+    def _piece(self, flight: _Flight, start_s: float, end_s: float, tokens: int) -> None:
+        count = float(tokens * self.kv_bytes_per_token)
+        flight.pieces.append(Piece(start_s=start_s, end_s=end_s, bytes=count))
 
     def _hand_over(self, flight: _Flight, box: _Box, now_s: float) -> None:
         pair = (flight.prefill_box, flight.decode_box)
