@@ -11,6 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 from homesplit_engine.records import ModeSetting, RequestRecord
+from homesplit_engine.router.board import Board
+from homesplit_engine.router.gate import own_id
 from homesplit_engine.wire.messages import Reserve, Submit
 
 from tests.engine.router_kit import REPLICA, SPLIT, Rig, rig, stub_settings, until
@@ -244,6 +246,32 @@ async def test_a_request_is_cancelled_by_its_id(tmp_path: Path) -> None:
         status, _ = await answer
         assert status == 409
         await until(lambda: not running.stubs["left"].held)
+
+
+def test_two_requests_at_a_time_never_have_one_id_whatever_their_clients_say() -> None:
+    board = Board()
+    with own_id("always", board) as first, own_id("always", board) as second:
+        assert first == "always" != second
+    with own_id("always", board) as later, own_id("health-1", board) as clever:
+        assert later == "always" and clever != "health-1"
+
+
+async def test_who_leaves_and_asks_again_under_the_same_id_gets_the_new_answer(
+    tmp_path: Path,
+) -> None:
+    slow = {box: stub_settings(step_s=0.005) for box in ("left", "right")}
+    async with rig(tmp_path, setting=SPLIT, settings=slow) as running:
+        name = {"x-request-id": "again"}
+        for number in range(4):
+            body = {"prompt": f"first {number}", "max_tokens": 50, "stream": True}
+            url = running.url + "/v1/completions"
+            async with running.http.post(url, json=body, headers=name) as answer:
+                await answer.content.readline()
+            prompt = f"another prompt {number}"
+            body = {"prompt": prompt, "max_tokens": 8, "temperature": 0}
+            status, whole = await running.post("/v1/completions", body, **name)
+            assert status == 200, whole
+            assert whole["choices"][0]["text"] == running.expected(prompt, 8)
 
 
 async def test_a_numeric_failure_ends_in_a_named_error(tmp_path: Path) -> None:

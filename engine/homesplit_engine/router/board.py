@@ -20,13 +20,22 @@ class Board:
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
         self._by_wire_id: dict[str, Flight] = {}
+        self._claimed: set[str] = set()
+
+    def claim(self, request_id: str) -> bool:
+        """Whether this id may be used from now on: two requests at a time never share one."""
+        if request_id in self._claimed:
+            return False
+        self._claimed.add(request_id)
+        return True
+
+    def release(self, request_id: str) -> None:
+        """A claimed id may be used by another request."""
+        self._claimed.discard(request_id)
 
     def __iter__(self) -> Iterator[Flight]:
         """Every flight; the board may change meanwhile."""
         return iter(list(self._flights.values()))
-
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._flights
 
     def add(self, flight: Flight) -> None:
         """A request was taken in."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 
@@ -30,8 +32,9 @@ from homesplit_engine.router.attempt import (
 )
 from homesplit_engine.router.base import Base
 from homesplit_engine.router.errors import ApiError, bad_request, busy, unavailable
+from homesplit_engine.router.patience import wait_listening
 from homesplit_engine.router.story import Story
-from homesplit_engine.router.wire_ids import wire_id_of
+from homesplit_engine.router.wire_ids import new_wire_id
 from homesplit_engine.wire.messages import (
     Committed,
     Failed,
@@ -47,6 +50,8 @@ from homesplit_engine.wire.messages import (
 MAX_FAILED_ATTEMPTS = 6
 """Moves after failures that a worker told of; moves after a lost worker are not counted."""
 REFUSED_PAUSE_S = 0.25
+UNSENT_PAUSE_S = 0.05
+"""Before another try, when a box took no message: its loss is known by then or soon after."""
 RETURN_S = 5.0
 """When a router that was stopped may be back, at the earliest."""
 HANDOFF_PATIENCE = 4.0
@@ -68,11 +73,12 @@ class Flight:
         self.ended = False
         self._base = base
         self._given: deque[GivenToken] = deque()
-        self._attempts = 0
         self._failures = 0
         self._refusals = 0
         self._homeless: str | None = None
         """Why it has no box now, for the record."""
+        self._avoid: str | None = None
+        """The box that it was moved off last."""
         self.story = Story(order)
 
     @property
@@ -115,18 +121,25 @@ class Flight:
         except TimeoutError:
             self._too_late(attempt)
             return
-        if isinstance(item, HandoffReport):
-            self.story.transferred(item)
-        if isinstance(item, Cancelled):
-            raise ApiError(409, "The request was cancelled.", code="cancelled")
-        if isinstance(item, Stopping):
-            raise unavailable(
-                "The router was told to stop in the middle of this answer. Ask again.",
-                retry_after_s=RETURN_S,
-                code="router_stopped",
-            )
+        self._obey(item)
         if wire_id == attempt.wire_id or isinstance(item, BoxLost):
             await self._deal(attempt, box, item)
+
+    def _obey(self, item: Item) -> None:
+        """What concerns the request wherever it is; raises ApiError when it is to end."""
+        match item:
+            case HandoffReport():
+                self.story.transferred(item)
+            case Cancelled():
+                raise ApiError(409, "The request was cancelled.", code="cancelled")
+            case Stopping():
+                raise unavailable(
+                    "The router was told to stop in the middle of this answer. Ask again.",
+                    retry_after_s=RETURN_S,
+                    code="router_stopped",
+                )
+            case _:
+                pass
 
     async def _deal(self, attempt: Attempt, box: str, item: Item) -> None:
         match item:
@@ -203,14 +216,18 @@ class Flight:
 
     async def _place(self) -> None:
         """Find a box for a flight that has none, waiting for one where that makes sense."""
+        while not self.inbox.empty():
+            # What was said up to now is about earlier attempts, and boxes that were lost then.
+            self._obey(self.inbox.get_nowait()[2])
+        self._check_deadline()
         if self._homeless is None:
             decision = self._base.place(self)
         else:
-            decision = self._base.place_again(self, self._homeless, None)
+            decision = self._base.place_again(self, self._homeless, self._avoid)
         if decision is None:
             await self._wait_for_box()
-            return
-        self._start(decision)
+        elif not self._start(decision):
+            await self._wait(asyncio.sleep(UNSENT_PAUSE_S))
 
     async def _wait_for_box(self) -> None:
         now_s = time.monotonic()
@@ -224,29 +241,40 @@ class Flight:
                 "No box of this deployment answers now. Look at `homesplit status`.",
                 retry_after_s=self._base.detection_s,
             )
-        await self._base.until_usable(limit_s - now_s)
+        await self._wait(self._base.until_usable(limit_s - now_s))
 
-    def _start(self, decision: Decision) -> None:
-        """Begin an attempt: reserve for a hand-off, else submit."""
-        number = self._attempts
-        self._attempts += 1
-        wire_id = wire_id_of(self.order.request_id, number)
+    async def _wait(self, what: Coroutine[Any, Any, None]) -> None:
+        """Wait without a box; raises ApiError when the request is to end meanwhile."""
+        await wait_listening(what, self.inbox, lambda heard: self._obey(heard[2]))
+
+    def _start(self, decision: Decision) -> bool:
+        """Begin an attempt: reserve for a hand-off, else submit. False when the box takes none."""
+        wire_id = new_wire_id(self.order.request_id)
         unread = len(self.order.token_ids) + len(self.tokens)
         attempt = Attempt(wire_id, decision, len(self.tokens), unread)
-        self.story.placed(decision)
         self.attempt = attempt
         self._base.listen(wire_id, self)
         if decision.kind == "split":
             attempt.limit_s = time.monotonic() + self._base.detection_s
-            sent = self._base.send(
-                decision.decode_box, reserve_of(self.order, attempt, self.tokens, self._left_s())
-            )
             box = decision.decode_box
+            message = reserve_of(self.order, attempt, self.tokens, self._left_s())
         else:
-            sent = self._base.send(decision.prefill_box, self._submit(attempt, None))
             box = decision.prefill_box
-        if not sent:
-            self._move(attempt, f"{box} takes no message now", box, "worker_lost")
+            message = self._submit(attempt, None)
+        if not self._base.send(box, message):
+            self._not_taken(attempt, box)
+            return False
+        self.story.placed(decision)
+        return True
+
+    def _not_taken(self, attempt: Attempt, box: str) -> None:
+        """The box took no message: nothing was lost, and it is told once."""
+        self.attempt = None
+        self._base.unlisten(attempt.wire_id)
+        reason = f"{box} takes no message now"
+        if reason != self._homeless:
+            self._base.fault(box, "worker_lost", f"{self.order.request_id}: {reason}")
+        self._homeless, self._avoid = reason, box
 
     def _left_s(self) -> float:
         return max(0.001, self.order.deadline_s - time.monotonic())
@@ -268,11 +296,14 @@ class Flight:
 
     # -------------------------------------------------------------- going on after trouble
 
-    def _too_late(self, attempt: Attempt) -> None:
+    def _check_deadline(self) -> None:
         if time.monotonic() >= self.order.deadline_s:
             raise ApiError(
                 504, "The request ran past its deadline.", code="deadline", retry_after_s=1.0
             )
+
+    def _too_late(self, attempt: Attempt) -> None:
+        self._check_deadline()
         waited = {
             Stage.RESERVING: "the decode box did not answer the reservation",
             Stage.HANDING_OVER: "the hand-off was not committed in time",
@@ -315,29 +346,22 @@ class Flight:
         self._move(attempt, reason, box, kind)
 
     def _move(self, attempt: Attempt, reason: str, avoid: str | None, kind: str) -> None:
-        """Go on elsewhere with the prompt and every token so far."""
+        """Have it go on elsewhere, with the prompt and every token so far."""
         self._base.fault(avoid, kind, f"{self.order.request_id}: {reason}")
         self._withdraw()
         self.story.moves += 1
-        self._homeless = reason
-        if self._is_whole():
-            return
-        decision = self._base.place_again(self, reason, avoid)
-        if decision is not None:
-            self._start(decision)
+        self._homeless, self._avoid = reason, avoid
+        self._finish_if_complete()
 
-    def _is_whole(self) -> bool:
-        """The worker was lost between its last token and saying that it was the last."""
-        if not self.tokens:
-            return False
-        if self.tokens[-1] in self.order.stop_ids:
+    def _finish_if_complete(self) -> None:
+        """Where the worker was lost between its last token and saying that it was the last."""
+        if self.tokens and self.tokens[-1] in self.order.stop_ids:
             self.finish_reason = "stop"
         elif len(self.tokens) >= self.order.sampling.max_tokens:
             self.finish_reason = "length"
         else:
-            return False
+            return
         self._given.append(GivenToken(token=None, finish=self.finish_reason))
-        return True
 
     def _withdraw(self) -> None:
         """Have every box of the present attempt forget it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
 import re
 import uuid
+from collections.abc import Generator
 from pathlib import Path
 
 from aiohttp import web
@@ -13,9 +15,11 @@ from aiohttp.typedefs import Handler, Middleware
 
 from homesplit_engine.config import ConfigError
 from homesplit_engine.keys import refuse_if_readable_by_others
+from homesplit_engine.router.board import Board
 from homesplit_engine.router.doors import REQUEST_ID
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.fleet import Fleet
+from homesplit_engine.router.health import NAME as HEALTH
 
 log = logging.getLogger("homesplit.router")
 OPEN_PATHS = frozenset({"/health", "/metrics"})
@@ -39,9 +43,13 @@ def gate(fleet: Fleet, api_key: bytes | None) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("x-request-id", "")
-        request[REQUEST_ID] = _own_id(given, fleet)
         can_echo = given and given.isascii() and given.isprintable() and len(given) <= 256
-        request[_ECHO] = given if can_echo else request[REQUEST_ID]
+        with own_id(given, fleet.board) as own:
+            request[REQUEST_ID] = own
+            request[_ECHO] = given if can_echo else own
+            return await answered(request, handler)
+
+    async def answered(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             _check_key(request, api_key)
             return await handler(request)
@@ -63,11 +71,15 @@ async def echo_request_id(request: web.Request, response: web.StreamResponse) ->
     response.headers["x-request-id"] = request.get(_ECHO, "")
 
 
-def _own_id(given: str, fleet: Fleet) -> str:
-    """The client's id where it can be used as one, else a fresh one."""
-    if _ID.fullmatch(given) and given not in fleet.board:
-        return given
-    return uuid.uuid4().hex
+@contextlib.contextmanager
+def own_id(given: str, board: Board) -> Generator[str]:
+    """The client's id where it can be used as one, else a fresh one; nobody else's meanwhile."""
+    usable = _ID.fullmatch(given) and not given.startswith(HEALTH)
+    own = given if usable and board.claim(given) else uuid.uuid4().hex
+    try:
+        yield own
+    finally:
+        board.release(own)
 
 
 def _check_key(request: web.Request, api_key: bytes | None) -> None:

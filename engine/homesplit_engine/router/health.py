@@ -13,6 +13,8 @@ from homesplit_engine.router.body import Wish
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.wire.messages import SamplingParams
 
+NAME = "health-"
+"""How the router's own questions are called; no client's request is."""
 PROMPT = "The days of the week are Monday, Tuesday,"
 ANSWER_TOKENS = 4
 FRESH_S = 5.0
@@ -110,7 +112,7 @@ class Health:
             sampling=SamplingParams(max_tokens=ANSWER_TOKENS, ignore_eos=True),
         )
         prompt = self._reader.encode(PROMPT, add_special_tokens=True)
-        name = f"health-{self._count}"
+        name = f"{NAME}{self._count}"
         orders = self._reader.orders(name, [prompt], wish, began_s, internal=True)
         answering = self._reader.answering(wish, orders)
         async with contextlib.aclosing(answering.pieces()) as pieces:

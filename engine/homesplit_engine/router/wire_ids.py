@@ -1,33 +1,40 @@
-"""Wire ids back to request ids: each later placement of a request has an id of its own."""
+"""Request ids to wire ids and back: each placement of a request has an id of its own.
+
+A wire id is never used twice, not even by a router that was started again: what a worker still
+says of an earlier placement must not be taken for word of a later one, and a worker may hold an
+id for a moment after it was told to forget it.
+"""
 
 from __future__ import annotations
+
+import itertools
+import secrets
 
 import msgspec
 
 from homesplit_engine.records import StepEvent, TransferEvent
 
-
-def wire_id_of(request_id: str, attempt: int) -> str:
-    """The id under which workers know one placement of a request, counted from 0."""
-    return request_id + (f"+{attempt}" if attempt else "")
+_RUN = secrets.token_hex(4)
+_numbers = itertools.count()
 
 
-def _request_id(wire_id: str) -> str:
-    """The request id behind a wire id: later attempts carry `+n`."""
+def new_wire_id(request_id: str) -> str:
+    """An id under which workers know one placement of a request; request ids have no `+`."""
+    return f"{request_id}+{_RUN}.{next(_numbers)}"
+
+
+def request_id_of(wire_id: str) -> str:
+    """The request id behind a wire id."""
     return wire_id.partition("+")[0]
 
 
 def plain_step(event: StepEvent) -> StepEvent:
     """The step with request ids in place of wire ids."""
-    if not any("+" in wire_id for wire_id in event.decode) and not any(
-        "+" in piece.request_id for piece in event.prefill
-    ):
-        return event
     return msgspec.structs.replace(
         event,
-        decode=tuple(_request_id(wire_id) for wire_id in event.decode),
+        decode=tuple(map(request_id_of, event.decode)),
         prefill=tuple(
-            msgspec.structs.replace(piece, request_id=_request_id(piece.request_id))
+            msgspec.structs.replace(piece, request_id=request_id_of(piece.request_id))
             for piece in event.prefill
         ),
     )
@@ -35,4 +42,4 @@ def plain_step(event: StepEvent) -> StepEvent:
 
 def plain_transfer(event: TransferEvent) -> TransferEvent:
     """The hand-off with its request id in place of the wire id."""
-    return msgspec.structs.replace(event, request_id=_request_id(event.request_id))
+    return msgspec.structs.replace(event, request_id=request_id_of(event.request_id))

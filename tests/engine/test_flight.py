@@ -1,0 +1,160 @@
+"""One answer without a router around it: what it does while no box takes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from homesplit_engine.policy import Decision
+from homesplit_engine.records import KvWire, ModeSetting
+from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Order, Stopping
+from homesplit_engine.router.errors import ApiError
+from homesplit_engine.router.flight import Flight
+from homesplit_engine.wire.messages import (
+    HandoffTarget,
+    Reserved,
+    SamplingParams,
+    Submit,
+    Token,
+    ToWorker,
+)
+
+FAR_S = 1e9
+ON_A = Decision(
+    kind="colocated", prefill_box="a", decode_box="a", prefill="whole", chunk_tokens=None, why="a"
+)
+
+
+class OneBox:
+    """A router with one box `a`, which takes messages or does not."""
+
+    detection_s = 60.0
+
+    def __init__(self, takes: Callable[[], bool], *, usable: bool = True) -> None:
+        self.usable = usable
+        self.tries = 0
+        self.sent: asyncio.Queue[Submit] = asyncio.Queue()
+        self.faults: list[str] = []
+        self._takes = takes
+
+    def place(self, flight: Flight) -> Decision | None:
+        return ON_A if self.usable else None
+
+    def place_again(self, flight: Flight, reason: str, avoid: str | None) -> Decision | None:
+        return ON_A if self.usable else None
+
+    def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
+        return None
+
+    def send(self, box: str, message: ToWorker) -> bool:
+        self.tries += 1
+        if not self._takes():
+            return False
+        assert isinstance(message, Submit)
+        self.sent.put_nowait(message)
+        return True
+
+    def cancel(self, box: str, wire_id: str) -> None: ...
+
+    def listen(self, wire_id: str, flight: Flight) -> None: ...
+
+    def unlisten(self, wire_id: str) -> None: ...
+
+    def usable_boxes(self) -> int:
+        return 1
+
+    async def until_usable(self, timeout_s: float) -> None:
+        await asyncio.sleep(timeout_s)
+
+    def expected_handoff_s(self, decision: Decision, tokens: int, kv_wire: KvWire) -> float | None:
+        return None
+
+    def fault(self, box: str | None, kind: str, sentence: str) -> None:
+        self.faults.append(sentence)
+
+
+def order(**changes: Any) -> Order:
+    fields: dict[str, Any] = {
+        "request_id": "r",
+        "token_ids": [1, 2, 3],
+        "sampling": SamplingParams(max_tokens=2),
+        "setting": ModeSetting(),
+        "received_s": FAR_S,
+        "deadline_s": FAR_S,
+        "tokenise_s": None,
+        "wall_time": "",
+    }
+    return Order(**(fields | changes))
+
+
+def say(flight: Flight, wire_id: str, index: int, finish: str | None = None) -> None:
+    token = Token(request_id=wire_id, index=index, token_id=10 + index)
+    flight.inbox.put_nowait(("a", wire_id, GivenToken(token, finish)))
+
+
+async def test_a_box_that_takes_no_message_is_tried_again_and_others_may_run_meanwhile() -> None:
+    others_ran = 0
+
+    async def other() -> None:
+        nonlocal others_ran
+        while True:
+            others_ran += 1
+            await asyncio.sleep(0)
+
+    base = OneBox(lambda: base.tries > 3)
+    flight = Flight(base, order())
+    beside = asyncio.create_task(other())
+    piece = asyncio.create_task(flight.next_piece())
+    submit = await base.sent.get()
+    say(flight, submit.request_id, 0)
+    given = await piece
+    assert given is not None and given.token is not None and given.token.token_id == 10
+    assert others_ran > 3
+    assert base.faults == ["r: a takes no message now"]
+    assert flight.story.moves == 0
+    beside.cancel()
+
+
+@pytest.mark.parametrize(
+    ("item", "code"), [(Cancelled(), "cancelled"), (Stopping(), "router_stopped")]
+)
+async def test_a_request_without_a_box_still_hears_that_it_is_to_end(item: Any, code: str) -> None:
+    flight = Flight(OneBox(lambda: False, usable=False), order())
+    piece = asyncio.create_task(flight.next_piece())
+    await asyncio.sleep(0)
+    flight.inbox.put_nowait(("", "", item))
+    with pytest.raises(ApiError) as ended:
+        await piece
+    assert ended.value.code == code
+
+
+async def test_a_loss_told_before_a_box_was_back_does_not_move_who_was_placed_since() -> None:
+    base = OneBox(lambda: True)
+    flight = Flight(base, order())
+    flight.inbox.put_nowait(("a", "", BoxLost(why="it was asleep")))
+    piece = asyncio.create_task(flight.next_piece())
+    say(flight, (await base.sent.get()).request_id, 0)
+    assert await piece is not None
+    assert base.tries == 1 and base.faults == []
+
+
+async def test_each_placement_has_a_wire_id_that_no_other_ever_had() -> None:
+    ids: list[str] = []
+    for _ in range(2):
+        base = OneBox(lambda: True)
+        flight = Flight(base, order())
+        piece = asyncio.create_task(flight.next_piece())
+        ids.append((await base.sent.get()).request_id)
+        flight.inbox.put_nowait(("a", "", BoxLost(why="killed")))
+        ids.append((await base.sent.get()).request_id)
+        piece.cancel()
+    assert len(set(ids)) == 4 and {one.partition("+")[0] for one in ids} == {"r"}
+
+
+async def test_past_its_deadline_a_request_that_no_box_takes_ends_in_a_typed_error() -> None:
+    flight = Flight(OneBox(lambda: False), order(deadline_s=0.0))
+    with pytest.raises(ApiError) as ended:
+        await flight.next_piece()
+    assert ended.value.code == "deadline"
