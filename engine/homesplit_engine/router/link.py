@@ -167,19 +167,26 @@ class WorkerLink:
     async def _beat(self) -> None:
         """Ping, greet who is not known, and judge silence; all by the router's own clock."""
         pause_s = self._detection_s / BEATS_PER_DETECTION
-        last_s = time.monotonic()
+        ping_s = wake_s = may_judge_s = time.monotonic()
         while True:
-            if not self.alive:
-                self.send(Hello())
-            self._ping()
-            await asyncio.sleep(pause_s)
             now_s = time.monotonic()
-            # A router that was itself asleep has not listened, so it may not judge.
-            overslept = now_s - last_s > 2 * pause_s
-            last_s = now_s
-            silent_s = now_s - self._heard_s
-            if self.alive and not overslept and silent_s > self._detection_s:
-                self._lose(f"silent for {silent_s:.1f} s; asleep, stopped or cut off?")
+            if now_s - wake_s > pause_s:
+                # A router that was itself asleep has not listened, so it may not judge yet.
+                may_judge_s = now_s + pause_s
+            if self.alive and now_s >= max(self._silence_s, may_judge_s):
+                self._lose(f"silent for {now_s - self._heard_s:.1f} s; asleep, stopped or cut off?")
+            if now_s >= ping_s:
+                if not self.alive:
+                    self.send(Hello())
+                self._ping()
+                ping_s = now_s + pause_s
+            wake_s = min(ping_s, max(self._silence_s, may_judge_s)) if self.alive else ping_s
+            await asyncio.sleep(max(0.0, wake_s - now_s))
+
+    @property
+    def _silence_s(self) -> float:
+        """When this worker has been silent for the detection time."""
+        return self._heard_s + self._detection_s
 
     def _ping(self) -> None:
         self._next_ping += 1
