@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +16,7 @@ from homesplit_engine.runner import StepResult
 from homesplit_engine.sampling import Choice
 from homesplit_engine.scheduler import StepPlan
 from homesplit_engine.wire.messages import StepReport, ToRouter
+from homesplit_engine.worker.process import end_with_any_thread
 from homesplit_engine.worker.state import State
 from homesplit_engine.worker.steps import Steps
 
@@ -108,3 +110,21 @@ def test_a_step_that_ends_before_the_stop_is_told() -> None:
     )
     steps.run()
     assert [m.finished[0].request_id for m in told if isinstance(m, StepReport)] == ["short"]
+
+
+@pytest.mark.timeout(20)
+def test_a_thread_that_dies_ends_the_step_loop_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared, told = state(), list[ToRouter]()
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    dead = end_with_any_thread(shared.stop_soon)
+
+    def dies() -> None:
+        raise KeyError("nobody expected this")
+
+    thread = threading.Thread(target=dies, name="kv-sender")
+    thread.start()
+    steps_of(shared, Computer(lambda _: None), told).run()
+    thread.join()
+    assert dead == ["kv-sender"]

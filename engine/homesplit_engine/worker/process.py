@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,14 +28,23 @@ if TYPE_CHECKING:
     from homesplit_engine.model import LoadedModel
     from homesplit_engine.worker.worker import Worker
 
+log = logging.getLogger(__name__)
+
 
 def main(config_path: str, parent_pid: int | None = None) -> int:
-    """Run one worker until it is told to stop, or `parent_pid` is gone; returns the exit code."""
+    """Run one worker until it is told to stop, or `parent_pid` is gone; returns the exit code.
+
+    It also ends, with code 1, when a thread of it dies: half a worker would answer pings and
+    lose requests.
+    """
     try:
         config = living_with(load(Path(config_path), WorkerConfig), parent_pid)
         keys = read_keys(Path(config.keys_file))
         _pin(config)
-        worker = _started(config, keys)
+        worker = _made(config, keys)
+        dead = end_with_any_thread(worker.state.stop_soon)
+        worker.start()
+        write_ready(Path(config.ready_file), worker.endpoints)
     except Exception as error:
         known = isinstance(error, ConfigError | SocketError) or _is_model_error(error)
         if not known:
@@ -42,12 +53,27 @@ def main(config_path: str, parent_pid: int | None = None) -> int:
         return 1
     try:
         worker.run()
+        code = int(bool(dead))
     finally:
         worker.stop()
-    return 0
+    return code
 
 
-def _started(config: WorkerConfig, keys: Keys) -> Worker:
+def end_with_any_thread(stop: Callable[[], None]) -> list[str]:
+    """Call `stop` when any thread dies of an error; the names of those that did so far."""
+    dead: list[str] = []
+
+    def died(what: threading.ExceptHookArgs) -> None:
+        name = what.thread.name if what.thread else "?"
+        log.critical("thread %s died; the worker ends", name, exc_info=what.exc_value)
+        dead.append(name)
+        stop()
+
+    threading.excepthook = died
+    return dead
+
+
+def _made(config: WorkerConfig, keys: Keys) -> Worker:
     # Heavy imports wait until the process is pinned and its threads are set.
     import torch
 
@@ -62,8 +88,6 @@ def _started(config: WorkerConfig, keys: Keys) -> Worker:
     worker = Worker(config, keys, loaded, _blocks_total(config, loaded))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopper(worker))
-    worker.start()
-    write_ready(Path(config.ready_file), worker.endpoints)
     return worker
 
 
