@@ -13,6 +13,7 @@ from homesplit_engine.config import Keys
 from homesplit_engine.wire import sockets
 from homesplit_engine.wire.messages import (
     MAX_MESSAGE_BYTES,
+    Hello,
     ProtocolError,
     ToRouter,
     ToWorker,
@@ -55,6 +56,8 @@ class ControlDoor:
         self._outbox: deque[ToRouter] = deque(maxlen=sockets.CONTROL_HWM)
         self._waker = Waker()
         self._router: bytes | None = None
+        """Whoever said Hello last. Others are not heard: after a break the router must learn from
+        our silence that what it had asked is forgotten, and greet again."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
@@ -102,7 +105,10 @@ class ControlDoor:
             message = decode_to_worker(raw)
         except ProtocolError:
             return
-        self._router = identity
+        if isinstance(message, Hello):
+            self._router = identity
+        if identity != self._router:
+            return
         for answer in self._heard(message):
             self._send(answer)
 
