@@ -122,5 +122,5 @@ def _print(result: CompareResult) -> None:
     texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
     print(f"text over {result.compared_prompts} prompts: {texts}")
     print(result.verdict.sentence)
-    for note in result.notes:
+    for note in (*result.notes, *result.learnt):
         print(f"note: {note}")

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import RequestLog, timeline
-from homesplit.core.served import ServerSide
+from homesplit.core.served import ServerSide, Timed
 from homesplit.core.summary import RunSummary, inside
 from homesplit.core.workload import Workload
 
@@ -47,6 +47,8 @@ class BenchResult(Struct, frozen=True, kw_only=True):
     """What the user pays for a kilowatt-hour, in the user's own currency."""
     entry: str | None = None
     """Id of the notebook's entry, None when nothing was kept."""
+    timed: Timed | None = None
+    """What the router told of the boxes' steps meanwhile; None where nobody listened."""
 
 
 def figures_document(summary: RunSummary) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import TypedDict
 
 from homesplit_engine.records import RequestRecord, StepEvent
 from msgspec import Struct
@@ -50,6 +51,18 @@ class Calibration(Struct, frozen=True, kw_only=True):
     """Tokens of KV that the worker had room for."""
     at: str = ""
     """UTC, ISO 8601."""
+    compared_steps: int = 0
+    """Steps of the newest comparison of modes that moved the fit; 0 where none did."""
+    compared_at: str = ""
+
+    @property
+    def words(self) -> str:
+        """What it rests on, in words."""
+        timed = _dated(f"calibrated on {self.steps} steps of the engine", self.at)
+        if not self.compared_steps:
+            return timed
+        measured = _dated(f"{self.compared_steps} steps of a comparison", self.compared_at)
+        return f"{timed}, and on {measured}" if self.steps else f"calibrated on {measured}"
 
     def step_seconds(
         self, prefill: Sequence[tuple[int, int]], batch: int, context_tokens: int
@@ -65,6 +78,10 @@ class Calibration(Struct, frozen=True, kw_only=True):
             + self.sequence_s * batch
             + self.context_s * context_tokens
         )
+
+
+def _dated(text: str, at: str) -> str:
+    return f"{text}, {at[:10]}" if at else text
 
 
 class CalibrationOf(Struct, frozen=True, kw_only=True):
@@ -90,26 +107,15 @@ def fit_calibration(
     chosen = [s for s in steps if (of.box is None or s.box == of.box) and s.end_s > s.start_s]
     if len(chosen) < MIN_STEPS or len({s.box for s in chosen}) != 1:
         return None
-    rows = [_features(step) for step in chosen]
+    rows = [features(step) for step in chosen]
     times = [step.end_s - step.start_s for step in chosen]
-    fitted = _robust_fit(rows, times)
-    residuals = tuple(_errors(fitted, rows, times))
-    errors = sorted(abs(r) for r in residuals)
     return Calibration(
         box=chosen[0].box,
         model=of.model,
-        step_s=fitted[0],
-        token_s=fitted[1],
-        pair_s=fitted[2],
-        sequence_s=fitted[3],
-        context_s=fitted[4],
-        read_step_s=fitted[5],
         steps=len(chosen),
-        error_p50=errors[len(errors) // 2],
-        error_p90=errors[min(len(errors) - 1, math.ceil(0.9 * len(errors)))],
-        residuals=residuals,
-        gap_s=_gap_s(chosen),
-        router_s=_router_s(records),
+        **fitted_fields(robust_fit(rows, times), rows, times),
+        gap_s=gap_between(chosen) or 0.0,
+        router_s=router_part(records),
         host_key=of.host_key,
         fingerprint=of.fingerprint,
         kv_bytes_per_token=of.kv_bytes_per_token,
@@ -118,17 +124,50 @@ def fit_calibration(
     )
 
 
-def _gap_s(steps: Sequence[StepEvent]) -> float:
-    """The median pause between a step and the next one while requests were there."""
+class FittedFields(TypedDict):
+    """What a fit says of steps, by the names of `Calibration`."""
+
+    step_s: float
+    token_s: float
+    pair_s: float
+    sequence_s: float
+    context_s: float
+    read_step_s: float
+    error_p50: float
+    error_p90: float
+    residuals: tuple[float, ...]
+
+
+def fitted_fields(
+    fitted: Sequence[float], rows: Sequence[tuple[float, ...]], times: Sequence[float]
+) -> FittedFields:
+    """Coefficients by name, and how far they miss the steps of `rows` that took `times`."""
+    residuals = tuple(_errors(fitted, rows, times))
+    errors = sorted(abs(r) for r in residuals)
+    return FittedFields(
+        step_s=fitted[0],
+        token_s=fitted[1],
+        pair_s=fitted[2],
+        sequence_s=fitted[3],
+        context_s=fitted[4],
+        read_step_s=fitted[5],
+        error_p50=errors[len(errors) // 2],
+        error_p90=errors[min(len(errors) - 1, math.ceil(0.9 * len(errors)))],
+        residuals=residuals,
+    )
+
+
+def gap_between(steps: Sequence[StepEvent]) -> float | None:
+    """The median pause between a step and the next while requests were there; None without any."""
     gaps = sorted(
         after.start_s - before.end_s
         for before, after in itertools.pairwise(steps)
         if after.step == before.step + 1 and before.running and after.start_s >= before.end_s
     )
-    return gaps[len(gaps) // 2] if gaps else 0.0
+    return gaps[len(gaps) // 2] if gaps else None
 
 
-def _router_s(records: Sequence[RequestRecord]) -> float | None:
+def router_part(records: Sequence[RequestRecord]) -> float | None:
     """The median of TTFT less waiting, reading and tokenising, over requests that had no queue."""
     rests = sorted(
         rest
@@ -143,7 +182,8 @@ def _router_s(records: Sequence[RequestRecord]) -> float | None:
     return rests[len(rests) // 2] if rests else None
 
 
-def _features(step: StepEvent) -> tuple[float, ...]:
+def features(step: StepEvent) -> tuple[float, ...]:
+    """What a step's time is made of, in the order of `FEATURES`."""
     tokens = sum(piece.tokens for piece in step.prefill)
     pairs = sum(piece.tokens * (piece.start + (piece.tokens + 1) / 2.0) for piece in step.prefill)
     return (
@@ -166,15 +206,21 @@ def _errors(
     ]
 
 
-def _robust_fit(rows: Sequence[tuple[float, ...]], times: Sequence[float]) -> tuple[float, ...]:
+def robust_fit(
+    rows: Sequence[tuple[float, ...]],
+    times: Sequence[float],
+    importance: Sequence[float] | None = None,
+) -> tuple[float, ...]:
     """Least absolute relative errors, by least squares weighted anew each round.
 
-    Another program that disturbs some steps then moves the fit little.
+    Another program that disturbs some steps then moves the fit little. `importance` is what
+    a row counts for, 1 where it is left out.
     """
-    weights = [1.0] * len(rows)
-    fitted = _non_negative_fit(rows, times, weights)
+    counts = importance or [1.0] * len(rows)
+    fitted = _non_negative_fit(rows, times, counts)
     for _ in range(ROUNDS):
-        weights = [1.0 / max(abs(error), FINE) for error in _errors(fitted, rows, times)]
+        errors = _errors(fitted, rows, times)
+        weights = [c / max(abs(e), FINE) for c, e in zip(counts, errors, strict=True)]
         fitted = _non_negative_fit(rows, times, weights)
     return fitted
 

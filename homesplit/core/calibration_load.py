@@ -20,6 +20,8 @@ BATCH = 8
 ANSWER_STEP = 5
 """The batch's answers are so many tokens longer one than the other, so that it shrinks."""
 CHUNKS = (32, 128)
+PHASE_S = 300.0
+"""No request of a phase is sent later than this after its first."""
 LONGEST_READ_S = 3.0
 """No single prompt is to take longer to read than about this."""
 
@@ -61,6 +63,19 @@ def later_phases(seed: int, *, longest: int) -> tuple[Phase, ...]:
             for chunk in CHUNKS
         ),
     )
+
+
+def handoffs(seed: int, *, longest: int) -> LoadPlan:
+    """Prompts one after the other, each handed over to the other box for its second token."""
+    wanted = (
+        longest // 2,
+        longest // 4,
+        *FIRST_LENGTHS,
+        *(tokens + 20 for tokens in FIRST_LENGTHS),
+    )
+    # Of equal lengths the second would be cached already, and nothing of it be handed over.
+    lengths = dict.fromkeys(max(2, min(tokens, longest)) for tokens in wanted)
+    return _in_turn([(tokens,) for tokens in lengths], seed)
 
 
 def longest_prompt(tokens_per_s: float, *, max_context: int, kv_tokens: int) -> int:
@@ -129,4 +144,7 @@ def _beside(prompt: int, chunk: int, seed: int) -> LoadPlan:
 
 
 def _plan(requests: tuple[OfferedRequest, ...], seed: int) -> LoadPlan:
-    return LoadPlan(workload="calibration", seed=seed, seconds=1.0, closed=False, requests=requests)
+    # Closed: it ends with its last answer; its time only has to be enough for the slowest box.
+    return LoadPlan(
+        workload="calibration", seed=seed, seconds=PHASE_S, closed=True, requests=requests
+    )

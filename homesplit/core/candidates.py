@@ -7,7 +7,8 @@ from msgspec import Struct, structs
 
 from homesplit.core.calibration import Calibration
 from homesplit.core.cost import cost_model, kv_dtype_of, run_dtype
-from homesplit.core.handoff import Wire
+from homesplit.core.handoff import COMMIT_S, Wire
+from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.link import LinkProfile
 from homesplit.core.load import Extent
 from homesplit.core.machine import BoxProfile
@@ -37,6 +38,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     encrypted: bool = True
     extent: Extent | None = None
     """How long the load is offered; None for one that goes on."""
+    handoffs: tuple[HandoffFit, ...] = ()
+    """What hand-offs between these boxes were timed to take beside their bytes."""
 
 
 class Room(Struct, frozen=True, kw_only=True):
@@ -119,9 +122,24 @@ def _wires(asked: Asked) -> dict[tuple[str, str], Wire]:
         forward, back = back, forward
     round_trip_s = link.latency_s.p50.value or 0.0
     return {
-        (first, second): Wire(bytes_per_s=forward, round_trip_s=round_trip_s),
-        (second, first): Wire(bytes_per_s=back, round_trip_s=round_trip_s),
+        pair: Wire(
+            bytes_per_s=rate, round_trip_s=round_trip_s, commit_s=commit_of(asked, pair).commit_s
+        )
+        for pair, rate in (((first, second), forward), ((second, first), back))
     }
+
+
+def commit_of(asked: Asked, pair: tuple[str, str]) -> HandoffFit:
+    """What a hand-off from one box to another takes beside its bytes.
+
+    That of the other direction where only it was timed; without any the stated default, with
+    0 hand-offs behind it.
+    """
+    timed = {(fit.sender, fit.receiver): fit for fit in asked.handoffs}
+    found = timed.get(pair) or timed.get((pair[1], pair[0]))
+    return found or HandoffFit(
+        sender=pair[0], receiver=pair[1], commit_s=COMMIT_S, spread_s=0.0, handoffs=0
+    )
 
 
 def payload(link: LinkProfile, encrypted: bool) -> tuple[float, float]:

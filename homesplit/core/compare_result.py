@@ -74,6 +74,8 @@ class CompareResult(Struct, frozen=True, kw_only=True):
     seed: int
     loopback: bool | None
     notes: tuple[str, ...] = ()
+    learnt: tuple[str, ...] = ()
+    """What the measured steps and hand-offs changed in what the plan goes by."""
     entry: str | None = None
 
 
@@ -94,7 +96,7 @@ def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
         return Verdict(mode=None, sentence=labelled(sentence, loopback), low=None, high=None)
     low, high = difference
     if low <= 0.0:
-        near = [m for m in ranked if m is best or ((d := _paired(best, m)) and d[0] <= 0.0)]
+        near = [m for m in ranked if m is best or _untold(best, m)]
         simple = min(near, key=_simplicity)
         sentence = (
             f"No difference in goodput between {' and '.join(m.name for m in near)} "
@@ -107,6 +109,25 @@ def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
         f"{second.name} (95 % interval). {_latency_words(best, second)}"
     )
     return Verdict(mode=best.name, sentence=labelled(sentence, loopback), low=low, high=high)
+
+
+def near_best(modes: Sequence[ModeRuns]) -> list[ModeRuns]:
+    """The best mode by goodput and those that nothing tells from it, the simplest first.
+
+    Empty where no mode was inside the targets, or too few requests are in common to tell.
+    """
+    ranked = sorted((m for m in modes if m.pooled.no_data is None), key=_order)
+    if len(ranked) < 2 or _goodput(ranked[0]) <= 0:
+        return []
+    best, *others = ranked
+    if any(_paired(best, other) is None for other in others):
+        return []
+    return sorted([best, *(m for m in others if _untold(best, m))], key=_simplicity)
+
+
+def _untold(best: ModeRuns, other: ModeRuns) -> bool:
+    difference = _paired(best, other)
+    return difference is not None and difference[0] <= 0.0
 
 
 def _goodput(mode: ModeRuns) -> float:
@@ -166,6 +187,7 @@ def compare_document(result: CompareResult) -> dict[str, Any]:
         "seed": result.seed,
         "loopback": result.loopback,
         "notes": list(result.notes),
+        "learnt": list(result.learnt),
         "entry": result.entry,
         **label,
     }

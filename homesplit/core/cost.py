@@ -157,10 +157,9 @@ def _calibrated(
 ) -> CostModel:
     """A box whose engine was timed: no figure of the hardware is needed any more."""
     spread = min(max(calibration.error_p90, 0.02), 0.9)
-    dated = f", {calibration.at[:10]}" if calibration.at else ""
     return CostModel(
         box=box.name,
-        source=f"calibrated on {calibration.steps} steps of the engine{dated}",
+        source=calibration.words,
         shape=shape,
         kv_dtype=kv_dtype,
         step_s=0.0,

@@ -9,6 +9,7 @@ from msgspec import Struct
 from homesplit.core import explain
 from homesplit.core.candidates import Asked, Room, arrangements, auto, build_scene, room_of
 from homesplit.core.choose import Choice, choose
+from homesplit.core.compared import Compared, measured_words, overruled
 from homesplit.core.flips import Position, find_flips
 from homesplit.core.ledger import classes_of, ledger_row
 from homesplit.core.plan import Flip, LedgerRow, ModePrediction, Plan, Recommendation, RuleResult
@@ -33,8 +34,12 @@ class Thinking(Struct, frozen=True, kw_only=True):
     flips: bool = True
 
 
-def decide(asked: Asked, thinking: Thinking | None = None) -> Plan:
-    """The whole advice; raises ProfileError naming a figure that is missing."""
+def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None = None) -> Plan:
+    """The whole advice; raises ProfileError naming a figure that is missing.
+
+    `seen` is a comparison that was measured of this very question: where it contradicts the
+    simulation, it is right.
+    """
     thinking = thinking or Thinking()
     rooms = tuple(room_of(box, asked) for box in asked.boxes)
     if not any(room.fits for room in rooms):
@@ -42,13 +47,17 @@ def decide(asked: Asked, thinking: Thinking | None = None) -> Plan:
     scene = build_scene(asked)
     able = arrangements(asked, scene)
     outlooks = tuple(_look(asked, scene, each, thinking) for each in able)
-    choice = choose(outlooks, asked.targets)
+    simulated = choose(outlooks, asked.targets)
+    choice = overruled(simulated, outlooks, seen)
     known = Known(asked=asked, rooms=rooms, scene=scene, outlooks=outlooks, kind=mean_kind(asked))
-    modes = _modes(asked, scene, _with_auto(asked, scene, outlooks, thinking), choice, thinking)
+    looks = _with_auto(asked, scene, outlooks, thinking)
+    modes = _modes(asked, scene, looks, choice, thinking, seen)
     rules = all_rules(known)
     sustainable = _sustainable(asked, choice, modes[0])
     return Plan(
-        recommendation=_recommendation(asked, scene, choice, modes, sustainable, rules),
+        recommendation=_recommendation(
+            asked, scene, choice, modes, sustainable, rules, measured_words(choice, simulated, seen)
+        ),
         tie=choice.tie,
         sustainable=sustainable,
         rules=rules,
@@ -56,6 +65,8 @@ def decide(asked: Asked, thinking: Thinking | None = None) -> Plan:
         ledger=_ledger(asked, scene, outlooks, choice),
         flips=_flips(asked, scene, outlooks, choice) if thinking.flips else (),
         guesses=(*explain.guesses(asked, scene), *explain.auto_ahead(modes)),
+        sources=explain.sources(asked, scene),
+        measured_at=seen.at if seen else None,
         boxes=tuple(box.name for box in asked.boxes),
         link=asked.link.source if asked.link else "",
         model=asked.shape.name,
@@ -118,6 +129,7 @@ def _modes(
     outlooks: Sequence[Outlook],
     choice: Choice,
     thinking: Thinking,
+    seen: Compared | None,
 ) -> tuple[ModePrediction, ...]:
     """The chosen arrangement first, then the others, best first."""
     rest = [o for o in outlooks if o is not choice.best]
@@ -132,6 +144,7 @@ def _modes(
             watts=_total(asked, made, "watts"),
             price=_total(asked, made, "price"),
             extent=asked.extent,
+            measured=seen.figures_of(made.arrangement.setting) if seen else None,
         )
         for made in (choice.best, *rest)
     )
@@ -166,6 +179,7 @@ def _recommendation(
     modes: Sequence[ModePrediction],
     sustainable: bool | None,
     rules: Sequence[RuleResult],
+    measured: str | None,
 ) -> Recommendation:
     best = choice.best.arrangement
     setting = best.setting
@@ -177,7 +191,7 @@ def _recommendation(
         prefill=setting.prefill,
         chunk_tokens=setting.chunk_tokens if setting.prefill == "chunked" else None,
         kv_wire=scene.kv_dtype if setting.mode == "split" else None,
-        sentence=explain.verdict(asked, choice, modes, sustainable, rules),
+        sentence=explain.verdict(asked, choice, modes, sustainable, rules, measured),
         runner_up=runner.arrangement.mode if runner else None,
         runner_up_sentence=explain.runner_up(asked, choice) if runner else None,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from homesplit.core import say
-from homesplit.core.candidates import Asked
+from homesplit.core.candidates import Asked, commit_of
 from homesplit.core.choose import Choice
+from homesplit.core.handoff import COMMIT_S
+from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.plan import ModePrediction, RuleResult
 from homesplit.core.predict import Outlook
 from homesplit.core.scene import Scene
@@ -21,10 +23,13 @@ def verdict(
     modes: Sequence[ModePrediction],
     sustainable: bool | None,
     rules: Sequence[RuleResult],
+    measured: str | None = None,
 ) -> str:
-    """The recommendation in one to three sentences."""
+    """The recommendation in one to four sentences."""
     best = choice.best
     parts = [f"{_capital(best.arrangement.words())}: {_figures(best, asked)}."]
+    if measured:
+        parts.append(measured)
     reason = _reason(choice, rules)
     if reason:
         parts.append(reason)
@@ -128,10 +133,36 @@ def guesses(asked: Asked, scene: Scene) -> tuple[str, ...]:
         said.append(f"The link's rate was not measured between these boxes ({link.source}).")
     if link is not None and link.latency_s.p50.value is None:
         said.append(f"The link's latency is not known ({link.latency_s.p50.why}); 0 was taken.")
+    if scene.wires and not any(fit.handoffs for fit in map(_commit(asked), scene.wires)):
+        said.append(
+            f"What a hand-off takes beside its bytes was not timed between these boxes; "
+            f"{say.seconds(COMMIT_S)} was taken, as on two busy cores. Calibrate them."
+        )
     if link is None and len(asked.boxes) > 1:
         said.append("No link was given, so no split was looked at.")
     if not asked.shape.counted:
         said.append(f"{asked.shape.name}: parameters as stated by its profile.")
+    return tuple(said)
+
+
+def _commit(asked: Asked) -> Callable[[tuple[str, str]], HandoffFit]:
+    return lambda pair: commit_of(asked, pair)
+
+
+def sources(asked: Asked, scene: Scene) -> tuple[str, ...]:
+    """What the figures rest on: each box's step times, the link, the hand-off's own cost."""
+    said = [f"{sim.name}: {sim.cost.source}" for sim in scene.boxes]
+    if asked.link is not None and scene.wires:
+        said.append(f"link: {asked.link.source}")
+        fits = {commit_of(asked, pair) for pair in scene.wires}
+        timed = [fit for fit in fits if fit.handoffs]
+        said += sorted(
+            f"hand-off {fit.sender} to {fit.receiver}: {say.seconds(fit.commit_s)} beside its "
+            f"bytes, timed over {fit.handoffs} of them{f', {fit.at[:10]}' if fit.at else ''}"
+            for fit in timed
+        )
+        if not timed:
+            said.append(f"hand-off: {say.seconds(COMMIT_S)} beside its bytes, not timed here")
     return tuple(said)
 
 

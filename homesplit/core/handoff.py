@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from homesplit_engine.handoff.frames import FRAME_BYTES
 from msgspec import Struct
 
+COMMIT_S = 6e-3
+"""Taken where no hand-off between the two boxes was timed (`HandoffFit`): exposed less the last
+layer's wire time, on two busy cores (`tests/bench/results/handoff.md`)."""
+
 
 class Wire(Struct, frozen=True, kw_only=True):
     """One direction of a link as the hand-off sees it."""
@@ -18,10 +22,9 @@ class Wire(Struct, frozen=True, kw_only=True):
     message_s: float = 2e-4
     """What one frame adds beside its bytes: at 1 Gbit/s the hand-off kept 0.95 of plain TCP's
     rate, which is 0.2 ms for each frame (`tests/bench/results/handoff.md`)."""
-    commit_s: float = 6e-3
+    commit_s: float = COMMIT_S
     """From the last layer's leaving the wire to the commit, beside the round trip: sealing, opening
-    and copy of the last frame at both ends, then the close and its answer. Measured as exposed
-    less the last layer's wire time, on two busy cores (`tests/bench/results/handoff.md`)."""
+    and copy of the last frame at both ends, then the close and its answer."""
 
     def seconds(self, count: float) -> float:
         """Sending `count` bytes with nothing else on the link."""

@@ -38,6 +38,18 @@ class Spread(Struct, frozen=True, kw_only=True):
     high: float | None
 
 
+class MeasuredFigures(Struct, frozen=True, kw_only=True):
+    """What a comparison of modes measured of one arrangement under the very load asked about."""
+
+    offered: int
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    tpot_p50_s: float | None
+    tpot_p90_s: float | None
+    attainment: float | None
+    goodput_requests_per_s: float | None
+
+
 class ModePrediction(Struct, frozen=True, kw_only=True):
     """What one arrangement is predicted to do under the workload."""
 
@@ -58,6 +70,8 @@ class ModePrediction(Struct, frozen=True, kw_only=True):
     goodput_per_price: float | None = None
     why_not: str | None = None
     """Why this arrangement can't be run at all, None when it can."""
+    measured: MeasuredFigures | None = None
+    """The same measured, None where it never was."""
 
 
 class LedgerRow(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
@@ -113,6 +127,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     ledger: tuple[LedgerRow, ...]
     flips: tuple[Flip, ...]
     guesses: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+    """What each box's and the hand-off's figures rest on."""
+    measured_at: str | None = None
+    """When these boxes were measured under this load, mode against mode; None if never."""
     boxes: tuple[str, ...] = ()
     link: str = ""
     model: str = ""

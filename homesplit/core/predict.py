@@ -6,7 +6,7 @@ from homesplit_engine.words import Figures, figures
 from msgspec import Struct, structs
 
 from homesplit.core.load import Extent, LoadPlan, bounded_load, plan_load
-from homesplit.core.plan import ModePrediction, Spread, StallFigures
+from homesplit.core.plan import MeasuredFigures, ModePrediction, Spread, StallFigures
 from homesplit.core.scene import Arrangement, Scene
 from homesplit.core.simulate import SimResult, simulate
 from homesplit.core.workload import Arrivals, Targets, Workload
@@ -207,6 +207,7 @@ def prediction(
     watts: float | None,
     price: float | None,
     extent: Extent | None = None,
+    measured: MeasuredFigures | None = None,
 ) -> ModePrediction:
     """The record of one arrangement; its interval is that of costs all low and all high."""
     arrangement = made.arrangement
@@ -234,6 +235,7 @@ def prediction(
         goodput_per_box=None if goodput is None else goodput / count,
         goodput_per_watt_hour=goodput * 3600.0 / watts if goodput is not None and watts else None,
         goodput_per_price=goodput / price if goodput is not None and price else None,
+        measured=measured,
     )
 
 

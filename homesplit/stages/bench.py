@@ -17,7 +17,7 @@ from homesplit.core.bench_result import BenchResult, bench_document, bench_sente
 from homesplit.core.entry import About
 from homesplit.core.events import LoadEnded, LoadStarted, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan, plan_load
-from homesplit.core.served import ServerSide, background_words, gather, server_side
+from homesplit.core.served import ServerSide, Timed, background_words, gather, server_side
 from homesplit.core.summary import summarise
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
@@ -160,9 +160,11 @@ async def run_once(
                 stop=stop,
                 ttft_target_s=workload.targets.ttft_s,
             )
-        side = await _server_side(box, load, workload, _idle_w(ctx, server))
+        timed = await _told(box, load)
+        side = _server_side(timed, workload, _idle_w(ctx, server))
     status = await read_router_status(server.session, server.target.url, server.target.api_key)
     result = _result(server, status, workload, plan, load, side, salt, warm_up)
+    result = replace(result, timed=timed)
     ctx.emit(LoadEnded(workload=workload.name, figures=result.summary.figures))
     return result
 
@@ -179,14 +181,20 @@ async def _events(
         yield box
 
 
-async def _server_side(
-    box: EventBox | None, load: LoadResult, workload: Workload, idle_w: dict[str, float]
-) -> ServerSide | None:
-    """The server's figures of this run once its last records are here."""
+async def _told(box: EventBox | None, load: LoadResult) -> Timed | None:
+    """What the router told of this run, once its last records are here."""
     if box is None:
         return None
     await box.wait_for({log.request_id for log in load.logs})
-    timed = gather(box.events, load.run_id)
+    return gather(box.events, load.run_id)
+
+
+def _server_side(
+    timed: Timed | None, workload: Workload, idle_w: dict[str, float]
+) -> ServerSide | None:
+    """The server's figures of a run; None where nobody listened to it."""
+    if timed is None:
+        return None
     return server_side(timed, tpot_target_s=workload.targets.tpot_s, idle_w=idle_w)
 
 

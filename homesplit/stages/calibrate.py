@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,19 +14,34 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from homesplit.core.calibration import Calibration, CalibrationOf, fit_calibration
-from homesplit.core.calibration_load import Phase, first_look, later_phases, longest_prompt
+from homesplit.core.calibration_load import (
+    Phase,
+    first_look,
+    handoffs,
+    later_phases,
+    longest_prompt,
+)
 from homesplit.core.events import Progress, StageEnded, StageStarted
+from homesplit.core.handoff_fit import HandoffFit
+from homesplit.core.load import LoadPlan
 from homesplit.core.served import Timed, gather
-from homesplit.errors import EngineError
+from homesplit.core.workload import Arrivals, fixed_lengths
+from homesplit.errors import EngineError, HomesplitError
 from homesplit.io import calibration_store, probe_store
 from homesplit.io.load import run_load
 from homesplit.stages.bench import Prepared, Target, prepared
 from homesplit.stages.context import Context
 from homesplit.stages.load_watch import EventBox, watching
+from homesplit.stages.predicted import scene_of
+from homesplit.stages.recalibrate import handoff_words, keep_handoffs
 from homesplit.stages.serve import read_status, set_mode
 
 STAGE = "calibrate"
 SEED = 9001
+HANDOFF_TOKENS = 512
+"""The longest prompt that is handed over to time hand-offs."""
+_ANY_LOAD = fixed_lengths(64, 2, name=STAGE, arrivals=Arrivals(kind="closed", users=1))
+"""Says nothing but that prompts are short: only the boxes and their link are asked about."""
 
 
 class Unfitted(Struct, frozen=True, kw_only=True):
@@ -39,10 +56,12 @@ class CalibrateResult(Struct, frozen=True, kw_only=True):
 
     boxes: tuple[Calibration, ...]
     missing: tuple[Unfitted, ...] = ()
+    handoffs: tuple[HandoffFit, ...] = ()
+    """What hand-offs take beside their bytes, each way; empty for one box."""
 
 
 async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> CalibrateResult:
-    """Offer the calibration load to each box alone, fit its steps, keep the fits.
+    """Offer the calibration load to each box alone, then hand over between them; keep the fits.
 
     The mode in force before is set again at the end. Raises EngineError where the server is
     no homesplit router.
@@ -60,14 +79,41 @@ async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> Calibr
                     missing.append(fit)
                 else:
                     boxes.append(_keep(ctx, fit))
+            timed = await _handoffs(ctx, server, before, seed)
         finally:
             await set_mode(ctx, target.url, target.api_key, before.setting)
     told = "; ".join(
         [f"{fit.box}: {fit.steps} steps, median error {fit.error_p50:.1%}" for fit in boxes]
         + [f"{each.box}: none, {each.why}" for each in missing]
+        + [handoff_words(each).removesuffix(".") for each in timed]
     )
     ctx.emit(StageEnded(stage=STAGE, sentence=f"Calibrated: {told}."))
-    return CalibrateResult(boxes=tuple(boxes), missing=tuple(missing))
+    return CalibrateResult(boxes=tuple(boxes), missing=tuple(missing), handoffs=timed)
+
+
+async def _handoffs(
+    ctx: Context, server: Prepared, status: RouterStatus, seed: int
+) -> tuple[HandoffFit, ...]:
+    """Time hand-offs each way between two usable boxes; none where the link was never measured."""
+    names = [worker.box for worker in status.workers if worker.usable and worker.ready]
+    if len(names) != 2:
+        return ()
+    try:
+        scene = await asyncio.to_thread(scene_of, ctx, status, _ANY_LOAD)
+    except HomesplitError as error:
+        ctx.emit(Progress(stage=STAGE, step="hand-offs", sentence=error.sentence()))
+        return ()
+    longest = min(HANDOFF_TOKENS, *(w.ready.max_context // 2 for w in status.workers if w.ready))
+    found: list[Timed] = []
+    for sender, receiver in itertools.permutations(names, 2):
+        setting = ModeSetting(
+            mode="split", prefill="whole", prefill_box=sender, decode_box=receiver
+        )
+        sentence = f"Timing hand-offs from {sender} to {receiver}."
+        ctx.emit(Progress(stage=STAGE, step="hand-offs", box=sender, sentence=sentence))
+        found.append(await _timed(ctx, server, setting, handoffs(seed + 7, longest=longest)))
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    return keep_handoffs(ctx, scene, found, at)
 
 
 async def _one_box(
@@ -104,18 +150,23 @@ async def _one_box(
 
 async def _run(ctx: Context, server: Prepared, box: str, phase: Phase) -> Timed:
     """Offer one phase to one box; what the router told meanwhile."""
-    target = server.target
     ctx.emit(Progress(stage=STAGE, step=phase.name, box=box, sentence=phase.name))
     setting = ModeSetting(
         mode="colocated", prefill=phase.prefill, chunk_tokens=phase.chunk_tokens, decode_box=box
     )
+    return await _timed(ctx, server, setting, phase.plan)
+
+
+async def _timed(ctx: Context, server: Prepared, setting: ModeSetting, plan: LoadPlan) -> Timed:
+    """Offer a load in one mode; what the router told of its requests meanwhile."""
+    target = server.target
     await set_mode(ctx, target.url, target.api_key, setting)
     run_id = f"hscal{secrets.token_hex(4)}"
     async with watching(ctx, server.endpoint.url, target.api_key) as events:
         load = await run_load(
             server.session,
             server.endpoint,
-            phase.plan,
+            plan,
             run_id=run_id,
             salt=secrets.randbelow(2**62) + 1,
         )

@@ -37,6 +37,7 @@ from homesplit.stages.compare_texts import size_for, texts_agree
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import known_machines, record
 from homesplit.stages.predicted import Outlooks, predict_modes
+from homesplit.stages.recalibrate import take_back
 from homesplit.stages.serve import set_mode
 
 STAGE = "compare"
@@ -111,6 +112,9 @@ async def compare(
         loopback=loopback,
         notes=(*_notes(pooled), *((texts.note,) if texts.note else ())),
     )
+    if server.status is not None:
+        learnt = await asyncio.to_thread(take_back, ctx, server.status, result)
+        result = replace(result, learnt=learnt)
     return _keep(ctx, result)
 
 

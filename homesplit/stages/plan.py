@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -9,8 +10,10 @@ from msgspec.structs import replace
 
 from homesplit.core.calibration import Calibration
 from homesplit.core.candidates import Asked
+from homesplit.core.compared import Compared
 from homesplit.core.decide import Thinking, decide
 from homesplit.core.events import PlanMade
+from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.link import LinkProfile
 from homesplit.core.load import Extent, with_load
 from homesplit.core.machine import BoxProfile
@@ -52,7 +55,7 @@ def make_plan(ctx: Context, question: PlanQuestion) -> Plan:
     asked = read_question(ctx, question)
     thinking = replace(question.thinking, flips=question.flips)
     try:
-        plan = decide(asked, thinking)
+        plan = decide(asked, thinking, read_compared(ctx, asked))
     except ValueError as error:
         raise UsageError(f"The load can't be as given: {error}.") from error
     ctx.emit(PlanMade(plan=plan))
@@ -75,6 +78,7 @@ def read_question(ctx: Context, question: PlanQuestion) -> Asked:
         workload=workload,
         targets=question.targets or workload.targets,
         calibrations=read_calibrations(ctx, boxes, shape),
+        handoffs=read_handoffs(ctx, boxes),
         extent=None if question.seconds is None else Extent(seconds=question.seconds, seed=SEED),
     )
 
@@ -89,6 +93,44 @@ def read_calibrations(
         for box in boxes
     ]
     return tuple(replace(fit, box=name) for name, fit in found if fit is not None)
+
+
+def read_handoffs(ctx: Context, boxes: tuple[BoxProfile, ...]) -> tuple[HandoffFit, ...]:
+    """What hand-offs between these boxes were timed to take beside their bytes, each way."""
+    found: list[HandoffFit] = []
+    for sender, receiver in itertools.permutations(boxes, 2):
+        fit = calibration_store.load_handoff(
+            ctx.paths, (sender.name, sender.host_key), (receiver.name, receiver.host_key)
+        )
+        if fit is not None:
+            found.append(replace(fit, sender=sender.name, receiver=receiver.name))
+    return tuple(found)
+
+
+def read_compared(ctx: Context, asked: Asked) -> Compared | None:
+    """The newest comparison that was measured of this very question; None if there is none.
+
+    A load asked about with an end of its own was not measured.
+    """
+    if asked.extent is not None:
+        return None
+    names = [box.name for box in asked.boxes]
+    rate = link_rate(asked.link)
+    workload = replace(asked.workload, targets=asked.targets)
+    return next(
+        (
+            seen
+            for seen in calibration_store.list_compared(ctx.paths)
+            if seen.answers(names, asked.shape.name, workload, rate)
+        ),
+        None,
+    )
+
+
+def link_rate(link: LinkProfile | None) -> float | None:
+    """The payload rate of the slower direction that is known, bytes per second."""
+    known = [r.value for r in (link.a_to_b, link.b_to_a) if r.value] if link else []
+    return min(known, default=None)
 
 
 def read_box(ctx: Context, text: str) -> BoxProfile:

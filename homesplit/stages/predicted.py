@@ -22,7 +22,7 @@ from homesplit.errors import HomesplitError
 from homesplit.io import calibration_store, probe_store, profiles
 from homesplit.io.deploy_store import DeployStore
 from homesplit.stages.context import Context
-from homesplit.stages.plan import read_calibrations
+from homesplit.stages.plan import read_calibrations, read_handoffs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ def predict_modes(
 ) -> Outlooks:
     """What each setting is predicted to do with `load`; never raises for lack of knowledge."""
     try:
-        scene = _scene(ctx, status, workload)
+        scene = scene_of(ctx, status, workload)
     except HomesplitError as error:
         return Outlooks(each=(None,) * len(settings), why=(error.sentence(),) * len(settings))
     found = [_one(scene, setting, workload, load) for setting in settings]
@@ -62,7 +62,8 @@ def _one(
         return None, f"{pair} is no box of this deployment"
 
 
-def _scene(ctx: Context, status: RouterStatus, workload: Workload) -> Scene:
+def scene_of(ctx: Context, status: RouterStatus, workload: Workload) -> Scene:
+    """A deployment as it is known here; raises HomesplitError naming what is not."""
     names = [worker.box for worker in status.workers]
     shape = _shape(ctx, status)
     boxes = tuple(_box(ctx, name, shape) for name in names)
@@ -73,6 +74,7 @@ def _scene(ctx: Context, status: RouterStatus, workload: Workload) -> Scene:
         workload=workload,
         targets=workload.targets,
         calibrations=read_calibrations(ctx, boxes, shape),
+        handoffs=read_handoffs(ctx, boxes),
     )
     return build_scene(asked)
 

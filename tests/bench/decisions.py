@@ -51,7 +51,7 @@ from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.io.profiles import load_link, load_model
 from homesplit.stages.bench import Prepared, deployed, prepared, run_once
 from homesplit.stages.context import Context
-from homesplit.stages.plan import read_box, read_calibrations
+from homesplit.stages.plan import read_box, read_calibrations, read_handoffs
 from homesplit.stages.serve import set_mode
 from tests.bench.prediction import summary
 from tests.lab.api import RunningLab, running_lab
@@ -102,8 +102,8 @@ def _closed(name: str, users: int, *kinds: LengthClass) -> Workload:
 
 OFFERS = {
     "quiet": Offer(
-        workload=_closed("quiet", 1, _kind("one", 1, (150, 300), (12, 24))),
-        each=4,
+        workload=_closed("quiet", 1, _kind("one", 1, (80, 160), (12, 24))),
+        each=8,
         ttft_times=3.0,
         tpot_times=2.5,
     ),
@@ -155,7 +155,8 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
     async with deployed(ctx) as target, prepared(target) as server:
         before = server.status
         measured: dict[str, list[Figures]] = {name: [] for name in runs}
-        salts = Prng(SEED)
+        # No two runs of a deployment may share a prompt: its KV would still be in the cache.
+        salts = Prng(SEED).fork(spec["number"])
         for turn in range(spec["rounds"]):
             names = list(runs) if (turn + spec["number"]) % 2 == 0 else list(reversed(runs))
             for place, name in enumerate(names):
@@ -173,6 +174,7 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
         "rounds": spec["rounds"],
         "weights": spec["weights"],
         "requests": len(load.requests),
+        "asked": msgspec.to_builtins(asked),
         "workers": _workers(server, before is not None),
         "recommended": recommended,
         "tie": plan.tie,
@@ -180,6 +182,7 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
         "calibrations": [
             msgspec.to_builtins(replace(fit, residuals=())) for fit in asked.calibrations
         ],
+        "handoff_fits": [msgspec.to_builtins(fit) for fit in asked.handoffs],
         "modes": {
             name: {
                 "goodput": _mean([f.goodput_requests_per_s or 0.0 for f in found]),
@@ -212,6 +215,7 @@ def _asked(ctx: Context, spec: dict[str, Any]) -> Asked:
         workload=OFFERS[spec["load"]].workload,
         targets=Targets(ttft_s=None, tpot_s=None),
         calibrations=read_calibrations(ctx, boxes, shape),
+        handoffs=read_handoffs(ctx, boxes),
         extent=_extent(OFFERS[spec["load"]]),
     )
     scene, kind = build_scene(asked), mean_kind(asked)
