@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from homesplit.core import say
-from homesplit.core.plan import LedgerRow, ModePrediction, Plan
+from homesplit.core.plan import LedgerRow, MeasuredFigures, ModePrediction, Plan
 
 _MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "n/a": "–"}
 
@@ -22,7 +22,10 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     if plan.modes:
         yield ""
         yield f"  {'mode':34} {'TTFT p50':>9} {'TPOT p50':>9} {'inside':>7} {'capacity':>18}"
-        yield from (_mode_line(mode) for mode in plan.modes)
+        for mode in plan.modes:
+            yield _mode_line(mode)
+            if mode.measured is not None and plan.measured_at:
+                yield _measured_line(mode.measured, plan.measured_at)
     if plan.ledger:
         yield ""
         yield "Where one request's time goes"
@@ -33,6 +36,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield from (_ledger_line(row) for row in plan.ledger)
     for title, sentences in (
         ("What would change it", [flip.sentence for flip in plan.flips]),
+        ("What it rests on", list(plan.sources)),
         ("What is guessed", list(plan.guesses)),
     ):
         if sentences:
@@ -52,6 +56,15 @@ def _mode_line(mode: ModePrediction) -> str:
     capacity = "–" if most is None else say.request_rate(most)
     ttft, tpot = _seconds(mode.ttft_s.p50), _seconds(mode.tpot_s.p50)
     return f"  {name[:34]:34} {ttft:>9} {tpot:>9} {inside:>7} {capacity:>18}"
+
+
+def _measured_line(seen: MeasuredFigures, at: str) -> str:
+    inside = "–" if seen.attainment is None else say.percent(seen.attainment)
+    rate = seen.goodput_requests_per_s
+    goodput = "–" if rate is None else f"got {say.request_rate(rate)}"
+    name = f"  measured {at[:10]}, {seen.offered} asked"
+    ttft, tpot = _seconds(seen.ttft_p50_s), _seconds(seen.tpot_p50_s)
+    return f"  {name[:34]:34} {ttft:>9} {tpot:>9} {inside:>7} {goodput:>18}"
 
 
 def _ledger_line(row: LedgerRow) -> str:
