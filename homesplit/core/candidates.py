@@ -21,6 +21,8 @@ MEMORY_SHARE = 0.90
 """Of a GPU's memory, for weights and KV; the rest is the engine's working set."""
 SHARED_MEMORY_SHARE = 0.80
 """Of memory that the operating system and other programs live in too."""
+KV_OF_FREE = 0.5
+"""Of what is free beside the weights, the engine takes so much for KV (`memory_fraction`)."""
 CHUNKS = (2048, 1024, 512, 256, 128, 64, 32)
 DEFAULT_CHUNK = 256
 CHUNK_BATCH = 4
@@ -50,16 +52,28 @@ class Room(Struct, frozen=True, kw_only=True):
     weights: float
     kv_needed: float
     """KV of the longest conversation alone."""
+    copy: float = 0.0
+    """A second, transposed copy of the linear layers' weights, which the engine keeps for single
+    rows where it is small beside what is free."""
+    free: float | None = None
+    """What is free beside the weights when the engine starts; None where ours won't run."""
 
     @property
     def fits(self) -> bool:
-        """Whether weights and one longest conversation have room."""
-        return self.memory is None or self.weights + self.kv_needed <= self.memory
+        """Whether weights and one longest conversation have room.
+
+        The second copy is only taken where there is room for it, so it never decides this.
+        """
+        return self.memory is None or (
+            self.weights + self.kv_needed <= self.memory
+            and (self.free is None or self.kv_needed <= KV_OF_FREE * self.free)
+        )
 
     @property
     def kv_room(self) -> float:
         """Bytes left for KV."""
-        return max(0.0, (self.memory or 4 * self.weights) - self.weights)
+        left = max(0.0, (self.memory or 4 * self.weights) - self.weights - self.copy)
+        return left if self.free is None else min(left, KV_OF_FREE * (self.free - self.copy))
 
 
 def longest_tokens(workload: Workload) -> int:
@@ -85,12 +99,29 @@ def room_of(box: BoxProfile, asked: Asked) -> Room:
     share = SHARED_MEMORY_SHARE if box.unified or box.device == "cpu" else MEMORY_SHARE
     memory = box.memory_bytes.value
     shape = placed_shape(box, asked.shape)
+    ours = box.source == "probe" and memory is not None
     return Room(
         box=box.name,
         memory=None if memory is None else memory * share,
         weights=shape.weights_bytes,
         kv_needed=shape.kv_bytes(longest_tokens(asked.workload), kv_dtype(asked)),
+        copy=second_copy(box, shape) if ours else 0.0,
+        free=max((memory or 0.0) - shape.weights_bytes, 0.0) if ours else None,
     )
+
+
+def second_copy(box: BoxProfile, shape: ModelShape) -> float:
+    """Bytes of the transposed copy of the linear layers that the engine keeps on this box.
+
+    It does so for fp32 on a processor, where the copy is at most a quarter of the memory that
+    is free beside the weights (`kernels.columns_fit`); 0 elsewhere.
+    """
+    if box.device != "cpu" or run_dtype(box, shape) != "fp32":
+        return 0.0
+    looked_up = shape.embedding_parameters / shape.parameters
+    linear = shape.weights_bytes * (1.0 - looked_up)
+    free = (box.memory_bytes.value or 0.0) - shape.weights_bytes
+    return linear if linear <= free / 4.0 else 0.0
 
 
 def build_scene(asked: Asked) -> Scene:

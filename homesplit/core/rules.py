@@ -97,7 +97,19 @@ def fits(rooms: tuple[Room, ...]) -> RuleResult:
         return rule("fits", "fail", said, need, largest, "bytes")
     where = "both boxes" if len(rooms) > 1 else fitting[0].box
     said = f"Weights and one conversation need {say.size(need)} and fit {where} ({parts})."
+    said += _beside_weights(rooms)
     return rule("fits", "pass", said, need, largest, "bytes")
+
+
+def _beside_weights(rooms: tuple[Room, ...]) -> str:
+    """What the engine takes of each box's memory beside the weights, where it will run there."""
+    told = [
+        f"{room.box} {say.size(room.kv_room)}"
+        + (f" beside a second copy of the weights ({say.size(room.copy)})" if room.copy else "")
+        for room in rooms
+        if room.free is not None
+    ]
+    return f" For KV the engine takes {', '.join(told)}." if told else ""
 
 
 def real_link(asked: Asked, scene: Scene | None) -> RuleResult:

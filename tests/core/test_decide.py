@@ -150,10 +150,23 @@ def test_one_user_on_equal_boxes_gets_the_same_from_every_mode(prompt: int, outp
     assert looks(asked, "split")[0].latency_s == pytest.approx(alone, rel=0.02, abs=handling_s)
 
 
-@FEW
-@given(memory=st.floats(1e9, 1e11), more=st.floats(1.0, 10.0))
-def test_more_memory_never_makes_a_model_unfit(memory: float, more: float) -> None:
-    small, large = (ask(a=box("a", memory=m)) for m in (memory, memory * more))
+@settings(max_examples=200, deadline=None)
+@given(
+    memory=st.floats(1e9, 1e11),
+    more=st.floats(1.0, 10.0),
+    prompt=st.integers(1, 200_000),
+    probed=st.booleans(),
+    device=st.sampled_from(["cpu", "cuda", "mps"]),
+)
+def test_more_memory_never_makes_a_model_unfit(
+    memory: float, more: float, prompt: int, probed: bool, device: str
+) -> None:
+    def with_memory(value: float) -> Asked:
+        made = structs.replace(box("a", memory=value), device=device)
+        made = structs.replace(made, source="probe") if probed else made
+        return ask(a=made, work=load(prompt, 10))
+
+    small, large = with_memory(memory), with_memory(memory * more)
     assert room_of(large.boxes[0], large).fits >= room_of(small.boxes[0], small).fits
 
 
@@ -282,3 +295,26 @@ def test_a_link_just_too_slow_flips_with_fewer_bytes_a_number() -> None:
     wires = [flip for flip in flips if flip.quantity == "kv_wire"]
     assert [(flip.mode, flip.value) for flip in wires] == [("split", 1.0)]
     assert "not exact" in wires[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("memory", "copies", "room"),
+    [
+        # Weights of 4.94 GB in fp32, all of them in linear layers: a copy up to a quarter of
+        # what is free, then half of the rest for KV.
+        (20e9, 0, (20e9 - 4.94e9) / 2),
+        (30e9, 1, (30e9 - 2 * 4.94e9) / 2),
+    ],
+)
+def test_the_engines_second_copy_of_the_weights_takes_of_the_room_for_kv(
+    memory: float, copies: int, room: float
+) -> None:
+    probed = structs.replace(box("a", memory=memory), source="probe", device="cpu")
+    found = room_of(probed, ask(a=probed))
+    assert found.fits
+    assert found.copy == pytest.approx(copies * 4.94e9, rel=0.01)
+    assert found.kv_room == pytest.approx(room, rel=0.01)
+
+
+def test_a_machine_known_by_its_maker_is_not_held_to_this_engines_share() -> None:
+    assert room_of(box("a"), ask()).kv_room == pytest.approx(0.9 * 32e9 - 2.47e9, rel=0.01)
