@@ -17,6 +17,17 @@ _NAMES = {
     "expert_feed_forward_length": "moe_intermediate_size",
     "expert_count": "num_experts",
     "expert_used_count": "num_experts_per_tok",
+    "expert_shared_count": "n_shared_experts",
+    "expert_shared_feed_forward_length": "shared_intermediate_size",
+    "interleave_moe_layer_step": "interleave_moe_layer_step",
+    "embedding_length_per_layer_input": "hidden_size_per_layer_input",
+    "attention.shared_kv_layers": "num_kv_shared_layers",
+    "attention.chunk_size": "attention_chunk_size",
+    "full_attention_interval": "full_attention_interval",
+    "shortconv.l_cache": "conv_L_cache",
+    "ssm.conv_kernel": "mamba_d_conv",
+    "ssm.state_size": "mamba_d_state",
+    "ssm.group_count": "mamba_n_groups",
     "attention.sliding_window": "sliding_window",
     "attention.kv_lora_rank": "kv_lora_rank",
     "attention.q_lora_rank": "q_lora_rank",
@@ -36,6 +47,14 @@ _FAMILIES = {
     "gpt-oss": "gpt_oss",
     "deepseek2": "deepseek_v2",
     "command-r": "cohere",
+    "falcon-h1": "falcon_h1",
+    "granitehybrid": "granitemoehybrid",
+    "glm4moe": "glm4_moe",
+    "nemotron_h_moe": "nemotron_h",
+    "ernie4_5-moe": "ernie4_5_moe",
+    "hunyuan-moe": "hunyuan_v1_moe",
+    "llama4": "llama4_text",
+    "recurrentgemma": "recurrent_gemma",
 }
 
 
@@ -54,14 +73,53 @@ def config_from_gguf(
     for key, name in _NAMES.items():
         value = metadata.get(f"{family}.{key}")
         if isinstance(value, list):
+            if key == "attention.head_count_kv" and 0 in value:
+                # A layer without KV heads keeps a state in their place.
+                config["layer_types"] = ["attention" if heads else "recurrent" for heads in value]
             value = _one_of(value, key, where)
         if value is not None:
             config[name] = value
     config.setdefault("vocab_size", metadata.get("tokenizer.ggml.tokens"))
     config["tie_word_embeddings"] = not has_output_head
+    sliding = metadata.get(f"{family}.attention.sliding_window_pattern")
+    if isinstance(sliding, list):
+        config["layer_types"] = ["sliding" if near else "full" for near in sliding]
+    elif isinstance(sliding, int):
+        config["sliding_window_pattern"] = sliding
+    _latent(config, metadata, family)
+    _recurrent(config, metadata, family)
+    return config
+
+
+def _latent(config: dict[str, Any], metadata: Mapping[str, Any], family: str) -> None:
+    """The widths of MLA's heads, which a GGUF tells as whole keys and values."""
     if "kv_lora_rank" not in config:
         config.pop("qk_rope_head_dim", None)
-    return config
+        return
+    key = metadata.get(f"{family}.attention.key_length_mla", config.get("head_dim"))
+    value = metadata.get(
+        f"{family}.attention.value_length_mla", metadata.get(f"{family}.attention.value_length")
+    )
+    if isinstance(key, int) and "qk_rope_head_dim" in config:
+        config["qk_nope_head_dim"] = key - config["qk_rope_head_dim"]
+    if isinstance(value, int):
+        config["v_head_dim"] = value
+
+
+def _recurrent(config: dict[str, Any], metadata: Mapping[str, Any], family: str) -> None:
+    """The inner width of recurrent layers, by heads where the family counts them."""
+    inner = metadata.get(f"{family}.ssm.inner_size")
+    if not isinstance(inner, int):
+        return
+    heads = metadata.get(f"{family}.ssm.time_step_rank")
+    if family.startswith(("qwen3next", "qwen35")) and isinstance(heads, int) and heads:
+        config["linear_num_value_heads"] = heads
+        config["linear_value_head_dim"] = inner // heads
+        config["linear_num_key_heads"] = config.pop("mamba_n_groups", heads)
+        config["linear_key_head_dim"] = config.pop("mamba_d_state", inner // heads)
+        config["linear_conv_kernel_dim"] = config.pop("mamba_d_conv", 4)
+        return
+    config["mamba_n_heads"], config["mamba_d_head"] = 1, inner
 
 
 def _one_of(values: list[Any], key: str, where: str) -> Any:

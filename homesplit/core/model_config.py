@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from homesplit.core.model_parameters import count_parameters
+from homesplit.core.model_parameters import count_parameters, mamba_heads_width
 from homesplit.core.shape import (
     LayerGroup,
     ModelShape,
@@ -45,6 +45,7 @@ _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "gemma3n_text": {"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 2},
     "gpt_oss": {"head_dim": 64, "sliding_window": 128},
+    "llama4_text": {"attention_chunk_size": 8192},
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
     "starcoder2": {"num_key_value_heads": 2},
 }
@@ -82,6 +83,10 @@ def text_part(config: Config) -> Config:
         family = str(config.get("model_type", "")) + "_text"
     defaults = _FAMILY_DEFAULTS.get(family, {})
     given = {key: value for key, value in inner.items() if value is not None}
+    forward = given.get("ffn_config")
+    if isinstance(forward, Mapping):
+        # DBRX keeps its experts in a table of their own.
+        given = {**{str(key): value for key, value in forward.items()}, **given}
     return {**defaults, **given, "model_type": family or str(config.get("model_type", ""))}
 
 
@@ -120,9 +125,12 @@ def shape_from_config(
         dtype=kept_as,
         groups=groups,
         attention=attention_words(
-            groups, heads=heads, kv_heads=None if mla or not heads else read.kv_heads(), mla=mla
+            groups,
+            heads=heads,
+            kv_heads=None if mla or not heads or "block_configs" in text else read.kv_heads(),
+            mla=mla,
         ),
-        vocabulary=read.whole("vocab_size", default=0) or None,
+        vocabulary=read.whole("vocab_size", "padded_vocab_size", default=0) or None,
         hidden=read.hidden(),
         max_context=read.whole(
             "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", default=0
@@ -135,18 +143,39 @@ def shape_from_config(
 
 def _quantised_dtype(config: Config) -> str | None:
     """The format that a config's quantization_config keeps its weights in, None when plain."""
-    settings = config.get("quantization_config")
+    # MLX writes its own under another name.
+    settings = config.get("quantization_config") or config.get("quantization")
     if not isinstance(settings, Mapping):
         return None
     method = str(settings.get("quant_method", ""))
-    bits = settings.get("bits") or settings.get("w_bit")
     if method in ("fp8", "fbgemm_fp8"):
         return "fp8"
     if method == "mxfp4":
         return "mxfp4"
-    if bits == 4 or settings.get("load_in_4bit"):
-        return "int4"
-    return "int8" if bits == 8 or settings.get("load_in_8bit") else None
+    algorithm = str(settings.get("quant_algo") or settings.get("format") or "").lower()
+    if "nvfp4" in algorithm:
+        return "nvfp4"
+    if algorithm == "fp8" or algorithm == "float-quantized":
+        return "fp8"
+    bits = settings.get("bits") or settings.get("w_bit") or _group_bits(settings)
+    if settings.get("load_in_4bit"):
+        bits = 4
+    if settings.get("load_in_8bit"):
+        bits = 8
+    return _BY_BITS.get(round(bits)) if isinstance(bits, (int, float)) else None
+
+
+_BY_BITS = {2: "q2_k", 3: "q3_k_m", 4: "int4", 5: "q5_k_m", 6: "q6_k", 8: "int8"}
+
+
+def _group_bits(settings: Config) -> Any:
+    """Bits of the weights where they are named group by group (compressed-tensors)."""
+    groups = settings.get("config_groups")
+    for group in groups.values() if isinstance(groups, Mapping) else ():
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        if isinstance(weights, Mapping) and weights.get("num_bits"):
+            return weights["num_bits"]
+    return None
 
 
 class ConfigReader:
@@ -172,6 +201,8 @@ class ConfigReader:
             value = self.config.get(key)
             if value is None:
                 continue
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                value = self._alike(key, list(value))
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ProfileError(
                     f"'{key}' is {value!r}, not a whole number of 0 or more.", where=self.source
@@ -180,6 +211,39 @@ class ConfigReader:
         if default is None:
             raise self.missing("the model's shape", *keys)
         return default
+
+    def _alike(self, key: str, values: list[Any]) -> Any:
+        """The value of a list that says the same of every layer."""
+        if not values or any(value != values[0] for value in values):
+            raise ProfileError(
+                f"'{key}' differs from layer to layer, which is not read.",
+                where=self.source,
+                do_next="Give a model profile.",
+            )
+        return values[0]
+
+    def per_layer(self, key: str, name: str) -> tuple[Any, ...] | None:
+        """`name` of every layer's entry under `key`, as in `block_configs`; None without one."""
+        blocks = self.config.get("block_configs")
+        if not isinstance(blocks, Sequence) or isinstance(blocks, str):
+            return None
+        parts = [block.get(key) if isinstance(block, Mapping) else None for block in blocks]
+        return tuple(part.get(name) if isinstance(part, Mapping) else None for part in parts)
+
+    def numbers(self, *keys: str) -> tuple[int, ...] | None:
+        """The list of whole numbers under the first of `keys`; None when there is none."""
+        for key in keys:
+            value = self.config.get(key)
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                return tuple(int(entry) for entry in value if isinstance(entry, int))
+        return None
+
+    def part(self, key: str) -> ConfigReader | None:
+        """A table inside the config, read in the same way; None when there is none."""
+        value = self.config.get(key)
+        if not isinstance(value, Mapping):
+            return None
+        return ConfigReader(value, f"{self.source}: {key}")
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A yes-or-no key."""
@@ -200,7 +264,7 @@ class ConfigReader:
 
     def hidden(self) -> int:
         """Width of the residual stream."""
-        return self.whole("hidden_size", "n_embd", "d_model", "dim")
+        return self.whole("hidden_size", "n_embd", "n_embed", "d_model", "dim")
 
     def layers(self) -> int:
         """Number of layers."""
@@ -268,15 +332,23 @@ class ConfigReader:
         )
 
 
-_FULL = {"full_attention", "attention", "global", "global_attention", "full", "hybrid", "*"}
-_SLIDING = {"sliding_attention", "sliding", "local", "local_attention", "chunked_attention"}
+_FULL = {"full_attention", "attention", "global", "global_attention", "full", "*", "G"}
+_SLIDING = {"sliding_attention", "sliding", "local", "local_attention", "chunked_attention", "L"}
 _RECURRENT = {"linear_attention", "mamba", "mamba2", "recurrent", "rglru", "conv", "M", "ssm"}
 _NO_ATTENTION = {"mlp", "moe", "-", "E", "none"}
 
 
+RECURRENT_FAMILIES = ("mamba", "mamba2", "falcon_mamba")
+"""Without attention, and without feed-forwards beside their blocks."""
+
+
 def layer_kinds(read: ConfigReader) -> tuple[str, ...]:
-    """One of `full`, `sliding`, `recurrent`, `none` for each layer."""
+    """One of `full`, `sliding`, `recurrent`, `hybrid`, `cross`, `none` for each layer."""
     count = read.layers()
+    if read.family in RECURRENT_FAMILIES:
+        return ("recurrent",) * count
+    if read.family == "falcon_h1":
+        return ("hybrid",) * count
     named = _named_kinds(read, count) or _period_kinds(read, count)
     if named is not None:
         return named
@@ -286,7 +358,7 @@ def layer_kinds(read: ConfigReader) -> tuple[str, ...]:
         if key in read.config
     ]
     if looks_recurrent:
-        if "num_attention_heads" not in read.config or read.family in ("mamba", "mamba2"):
+        if "num_attention_heads" not in read.config:
             return ("recurrent",) * count
         raise read.missing(
             f"which layers keep a KV cache ('{looks_recurrent[0]}' says that some are recurrent)",
@@ -300,16 +372,23 @@ def layer_kinds(read: ConfigReader) -> tuple[str, ...]:
 def _named_kinds(read: ConfigReader, count: int) -> tuple[str, ...] | None:
     """Kinds from a list or a pattern that names each layer."""
     names = read.words("layer_types", "layers_block_type", "block_types", "attention_layers")
+    pattern = read.config.get("sliding_window_pattern")
     if read.letters():
         names = tuple(read.letters())
+    elif names is None and isinstance(pattern, str):
+        names = tuple(pattern)
     if names is None:
         return None
     if len(names) < count:
         names = tuple(names[index % len(names)] for index in range(count))
     kinds: list[str] = []
     for name in names[:count]:
-        if name in _FULL:
+        if name in _FULL and "attention_window_size" in read.config:
+            kinds.append("sliding")
+        elif name in _FULL:
             kinds.append("full")
+        elif name == "hybrid":
+            kinds.append("hybrid")
         elif name in _SLIDING:
             kinds.append("sliding")
         elif name in _RECURRENT:
@@ -333,6 +412,23 @@ def _period_kinds(read: ConfigReader, count: int) -> tuple[str, ...] | None:
     if period:
         offset = read.whole("attn_layer_offset", default=0)
         return tuple("full" if i % period == offset else "recurrent" for i in range(count))
+    told = read.numbers("attn_type_list")
+    if told is not None:
+        return tuple("full" if told[i % len(told)] else "recurrent" for i in range(count))
+    if linear := read.part("linear_attn_config"):
+        # Kimi Linear counts its layers from 1.
+        attending = linear.numbers("full_attn_layers") or ()
+        return tuple("full" if i + 1 in attending else "recurrent" for i in range(count))
+    crossing = read.numbers("cross_attention_layers")
+    if crossing is not None:
+        return tuple("cross" if i in crossing else "full" for i in range(count))
+    if read.whole("attention_chunk_size", default=0):
+        # Llama 4: layers with rotary positions attend within a chunk, every fourth has none.
+        local = read.numbers("no_rope_layers") or tuple(int((i + 1) % 4 > 0) for i in range(count))
+        return tuple("sliding" if local[i % len(local)] else "full" for i in range(count))
+    absent = read.per_layer("attention", "no_op")
+    if absent is not None:
+        return tuple("none" if gone else "full" for gone in absent[:count])
     for key in ("attn_layer_indices", "full_attn_idxs"):
         indices = read.config.get(key)
         if isinstance(indices, Sequence) and not isinstance(indices, str):
@@ -342,10 +438,11 @@ def _period_kinds(read: ConfigReader, count: int) -> tuple[str, ...] | None:
 
 def _window_kinds(read: ConfigReader, count: int) -> tuple[str, ...]:
     """Kinds of a model whose layers all attend, some of them through a window."""
-    if (
-        not read.whole("sliding_window", default=0)
-        or read.config.get("use_sliding_window") is False
-    ):
+    window = read.whole("sliding_window", default=0)
+    if not window or read.config.get("use_sliding_window") is False:
+        return ("full",) * count
+    if window >= read.whole("max_position_embeddings", default=1 << 62):
+        # Never full, so it keeps everything.
         return ("full",) * count
     if read.family in ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"):
         if not read.flag("use_sliding_window"):
@@ -370,7 +467,12 @@ def layer_groups(read: ConfigReader) -> tuple[LayerGroup, ...]:
     groups: list[LayerGroup] = []
     for kind, layers in sorted(Counter(kinds).items()):
         if kind in ("full", "shared"):
-            groups.append(_attending(read, kind, layers))
+            groups.extend(_attending_groups(read, kind, layers))
+        elif kind == "hybrid":
+            both = _attending(read, "full", layers)
+            groups.append(structs.replace(both, state_elements=_state_elements(read)))
+        elif kind == "cross":
+            groups.append(LayerGroup(kind="cross", layers=layers))
         elif kind == "sliding":
             groups.append(_sliding(read, layers))
         elif kind == "recurrent":
@@ -397,6 +499,24 @@ def _with_shared(read: ConfigReader, kinds: tuple[str, ...]) -> tuple[str, ...]:
     return kinds
 
 
+def _attending_groups(read: ConfigReader, kind: str, layers: int) -> list[LayerGroup]:
+    """One group, or one for each number of KV heads where layers differ in it."""
+    sharing = read.per_layer("attention", "n_heads_in_group")
+    if sharing is None:
+        return [_attending(read, kind, layers)]
+    query, width = read.query_heads(), read.head_dim()
+    counts = Counter(query // int(each) for each in sharing if each)
+    return [
+        LayerGroup(
+            kind="full",
+            layers=count,
+            kv_elements=2 * kv * width,
+            attention_width=2 * query * width,
+        )
+        for kv, count in sorted(counts.items())
+    ]
+
+
 def _attending(read: ConfigReader, kind: str, layers: int) -> LayerGroup:
     """Layers that attend to everything, with a cache of their own unless `shared`."""
     latent = read.whole("kv_lora_rank", default=0)
@@ -405,8 +525,10 @@ def _attending(read: ConfigReader, kind: str, layers: int) -> LayerGroup:
         width = read.query_heads() * (
             read.whole("qk_nope_head_dim") + rope + read.whole("v_head_dim")
         )
+        # DeepSeek Sparse Attention finds its tokens by keys of their own, which are kept too.
+        index = read.whole("index_head_dim", default=0)
         return LayerGroup(
-            kind="full", layers=layers, kv_elements=latent + rope, attention_width=width
+            kind="full", layers=layers, kv_elements=latent + rope + index, attention_width=width
         )
     heads = read.full_heads()
     return LayerGroup(
@@ -419,7 +541,12 @@ def _attending(read: ConfigReader, kind: str, layers: int) -> LayerGroup:
 
 def _sliding(read: ConfigReader, layers: int) -> LayerGroup:
     heads = read.heads()
-    window = read.whole("sliding_window", "attention_chunk_size", "local_attention_window")
+    window = read.whole(
+        "sliding_window",
+        "attention_chunk_size",
+        "attention_window_size",
+        "local_attention_window",
+    )
     return LayerGroup(
         kind="sliding",
         layers=layers,
@@ -437,13 +564,17 @@ def _state_elements(read: ConfigReader) -> int:
         keys = read.whole("linear_num_key_heads") * read.whole("linear_key_head_dim")
         window = read.whole("linear_conv_kernel_dim", default=4) - 1
         return values * read.whole("linear_key_head_dim") + window * (2 * keys + values)
-    if "mamba_num_heads" in config or "mamba_n_heads" in config:
-        inner = read.whole("mamba_num_heads", "mamba_n_heads") * read.whole(
-            "mamba_head_dim", "mamba_d_head"
-        )
+    if linear := read.part("linear_attn_config"):
+        heads, width = linear.whole("num_heads"), linear.whole("head_dim")
+        window = linear.whole("short_conv_kernel_size", default=4) - 1
+        return heads * width * (width + 3 * window)
+    if read.family.startswith("minimax"):
+        return read.query_heads() * read.head_dim() ** 2
+    inner = mamba_heads_width(read)
+    if inner:
         state = read.whole("ssm_state_size", "mamba_d_state", "state_size")
         window = read.whole("conv_kernel", "mamba_d_conv", default=4) - 1
-        groups = read.whole("n_groups", "mamba_n_groups", default=1)
+        groups = read.whole("n_groups", "mamba_n_groups", "mamba_ngroups", default=1)
         return inner * state + window * (inner + 2 * groups * state)
     if "mamba_d_state" in config or "state_size" in config:
         inner = read.whole("mamba_expand", "expand", default=2) * read.hidden()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -46,6 +46,9 @@ _TIED = {
     "cohere",
     "cohere2",
     "starcoder2",
+    "recurrent_gemma",
+    "mamba",
+    "mamba2",
 }
 """Families whose class ties the output head to the embedding unless the config says otherwise."""
 
@@ -75,6 +78,14 @@ class Reader(Protocol):
 
     def letters(self) -> str:
         """Nemotron-H's pattern, a letter a layer; empty elsewhere."""
+        ...
+
+    def per_layer(self, key: str, name: str) -> tuple[Any, ...] | None:
+        """`name` of every layer's entry under `key`."""
+        ...
+
+    def part(self, key: str) -> Reader | None:
+        """A table inside the config."""
         ...
 
     def hidden(self) -> int:
@@ -111,12 +122,18 @@ class Counts(Struct, frozen=True, kw_only=True):
 def count_parameters(read: Reader, groups: tuple[LayerGroup, ...]) -> Counts:
     """Parameters of the text model; raises ProfileError when a width is missing."""
     hidden = read.hidden()
-    table = read.whole("vocab_size") * hidden
-    tied = read.flag("tie_word_embeddings", default=read.family in _TIED)
-    positions = _positions(read, hidden)
+    table = read.whole("vocab_size", "padded_vocab_size") * hidden
+    tied = read.flag(
+        "tie_word_embeddings", default=read.flag("tie_embedding", read.family in _TIED)
+    )
     layers = sum(group.layers for group in groups)
+    positions = _positions(read, hidden) + _looked_up_per_layer(read, layers)
     mixing = sum(group.layers * _mixer(read, group) for group in groups)
     forward, forward_active = _feed_forward(read, layers)
+    blocks = read.whole("num_mem_blocks", default=0)
+    if blocks:
+        mixing = layers * _recurrent(read) + blocks * _shared_block(read)
+        forward = forward_active = 0
     norms = layers * _norms_per_layer(read) * hidden + hidden * _norm_width(read)
     shared = mixing + norms + positions + (table if tied else 2 * table)
     return Counts(
@@ -133,6 +150,12 @@ def _positions(read: Reader, hidden: int) -> int:
     if read.family not in learned:
         return 0
     return read.whole("n_positions", "max_position_embeddings", "n_ctx") * hidden
+
+
+def _looked_up_per_layer(read: Reader, layers: int) -> int:
+    """Gemma 3n's tables of a small embedding for each layer."""
+    width = read.whole("hidden_size_per_layer_input", default=0)
+    return layers * width * read.whole("vocab_size_per_layer_input", "vocab_size") if width else 0
 
 
 def _norm_width(read: Reader) -> int:
@@ -152,6 +175,19 @@ def _mixer(read: Reader, group: LayerGroup) -> int:
         return 0
     if group.kind == "recurrent":
         return _recurrent(read)
+    if group.kv_elements and group.state_elements:
+        return _recurrent(read) + _attention(read, group)
+    return _attention(read, group)
+
+
+def _shared_block(read: Reader) -> int:
+    """Zamba 2's attention and feed-forward, of which all hybrid layers use the same few."""
+    hidden, width = read.hidden(), read.query_heads() * read.head_dim()
+    inside = read.whole("attention_hidden_size", default=2 * hidden)
+    return 3 * inside * width + width * hidden + 3 * hidden * read.whole("intermediate_size")
+
+
+def _attention(read: Reader, group: LayerGroup) -> int:
     if read.whole("kv_lora_rank", default=0):
         return _latent_attention(read)
     hidden, query = read.hidden(), read.query_heads()
@@ -183,7 +219,21 @@ def _latent_attention(read: Reader) -> int:
         hidden * low + low + low * heads * (nope + rope) if low else hidden * heads * (nope + rope)
     )
     keeping = hidden * (latent + rope) + latent + latent * heads * (nope + value)
-    return asking + keeping + heads * value * hidden
+    found = asking + keeping + heads * value * hidden
+    index = read.whole("index_head_dim", default=0)
+    if index:
+        finders = read.whole("index_n_heads")
+        found += (low or hidden) * finders * index + hidden * (index + finders)
+    return found
+
+
+def mamba_heads_width(read: Reader) -> int:
+    """Inner width of a Mamba 2 block by its heads; 0 where they are not named."""
+    heads = read.whole("mamba_num_heads", "mamba_n_heads", "n_mamba_heads", default=0)
+    width = read.whole("mamba_head_dim", "mamba_d_head", "mamba_headdim", default=0)
+    if read.family == "mamba2":
+        heads, width = read.whole("num_heads"), read.whole("head_dim")
+    return heads * width
 
 
 def _recurrent(read: Reader) -> int:
@@ -194,17 +244,38 @@ def _recurrent(read: Reader) -> int:
         values = heads * read.whole("linear_value_head_dim")
         keys = read.whole("linear_num_key_heads") * read.whole("linear_key_head_dim")
         return hidden * (2 * keys + 2 * values + 2 * heads) + values * hidden
-    inner = read.whole("mamba_num_heads", "mamba_n_heads", default=0) * read.whole(
-        "mamba_head_dim", "mamba_d_head", default=0
-    )
+    linear = read.part("linear_attn_config")
+    if linear is not None:
+        # Kimi Delta Attention: four projections, and gates of low rank.
+        heads, width = linear.whole("num_heads"), linear.whole("head_dim")
+        gates = 2 * width * (hidden + heads * width) + hidden * heads
+        return 4 * hidden * heads * width + gates
+    if read.family.startswith("minimax"):
+        # Lightning attention: query, key, value, gate, output.
+        return 5 * hidden * read.query_heads() * read.head_dim()
+    if lru := read.whole("lru_width", default=0):
+        return 3 * hidden * lru + 2 * lru * lru // read.query_heads() + 4 * lru
+    if read.whole("conv_L_cache", default=0):
+        return 4 * hidden * hidden
+    inner = mamba_heads_width(read)
     inner = inner or read.whole("mamba_expand", "expand", default=2) * hidden
     state = read.whole("ssm_state_size", "mamba_d_state", "state_size", default=16)
-    groups = read.whole("n_groups", "mamba_n_groups", default=1)
+    rank = read.whole("mamba_dt_rank", "time_step_rank", default=0)
+    if rank:
+        # Mamba 1 works its step, input and output out of the inner width.
+        return 3 * hidden * inner + inner * (2 * rank + 3 * state)
+    groups = read.whole("n_groups", "mamba_n_groups", "mamba_ngroups", default=1)
     return hidden * (2 * inner + 2 * groups * state) + inner * hidden
 
 
 def _feed_forward(read: Reader, layers: int) -> tuple[int, int]:
     """(all, active) parameters of every layer's feed-forward."""
+    if read.family in ("mamba", "mamba2", "falcon_mamba"):
+        return 0, 0
+    sizes = read.per_layer("ffn", "ffn_mult")
+    if sizes is not None:
+        both = sum(3 * read.hidden() * _by_multiplier(read, size) for size in sizes if size)
+        return both, both
     experts = _experts(read)
     dense_layers, moe_layers = _forward_layers(read, layers, moe=experts > 1)
     dense = dense_layers * _dense(read) if dense_layers else 0
@@ -218,13 +289,25 @@ def _feed_forward(read: Reader, layers: int) -> tuple[int, int]:
     )
 
 
+def _by_multiplier(read: Reader, multiplier: float) -> int:
+    """The width of a feed-forward given as a multiple, rounded up to 256 (Llama-Nemotron)."""
+    return -(-int(2 * multiplier * read.hidden() / 3) // 256) * 256
+
+
 def _experts(read: Reader) -> int:
-    return read.whole("num_local_experts", "num_experts", "n_routed_experts", default=0)
+    return read.whole(
+        "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", default=0
+    )
 
 
 def _chosen(read: Reader) -> int:
     return read.whole(
-        "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k"
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "experts_per_token",
+        "moe_topk",
+        "moe_top_k",
+        "moe_k",
     )
 
 
@@ -248,7 +331,9 @@ def _dense(read: Reader) -> int:
     plain = read.family in _PLAIN_MLP
     wide = (
         read.whole(
+            "intermediate_size_mlp",
             "intermediate_size",
+            "block_ff_dim",
             "n_inner",
             "ffn_hidden_size",
             "ffn_dim",
@@ -256,6 +341,12 @@ def _dense(read: Reader) -> int:
         )
         or 4 * hidden
     )
+    if read.flag("block_auto_adjust_ff_dim"):
+        step = read.whole("block_multiple_of", default=256)
+        wide = -(-(2 * wide // 3) // step) * step
+    if read.family == "recurrent_gemma":
+        # Its figure holds the gate as well.
+        wide //= 2
     count = (2 if plain else 3) * hidden * wide
     biased = {"gpt2", "gpt_neox", "gpt_bigcode", "opt", "bloom", "phi", "starcoder2"}
     return count + (wide + hidden if read.family in biased else 0)
@@ -263,7 +354,9 @@ def _dense(read: Reader) -> int:
 
 def _expert(read: Reader) -> int:
     hidden = read.hidden()
-    wide = read.whole("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
+    wide = read.whole(
+        "moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size"
+    )
     count = 3 * hidden * wide
     return count + 2 * wide + hidden if read.family == "gpt_oss" else count
 
@@ -271,12 +364,17 @@ def _expert(read: Reader) -> int:
 def _always(read: Reader, experts: int) -> int:
     """The router and what every token passes: shared experts."""
     hidden = read.hidden()
-    wide = read.whole("shared_expert_intermediate_size", default=0)
+    wide = read.whole("shared_expert_intermediate_size", "shared_intermediate_size", default=0)
     if not wide:
         shared = read.whole(
-            "n_shared_experts", "num_shared_experts", "num_shared_expert", default=0
+            "n_shared_experts",
+            "num_shared_experts",
+            "num_shared_expert",
+            "moe_num_shared_experts",
+            # Llama 4 has one and doesn't say so.
+            default=1 if read.family.startswith("llama4") else 0,
         )
-        wide = shared * read.whole("moe_intermediate_size", "intermediate_size")
+        wide = shared * read.whole("moe_intermediate_size", "intermediate_size") if shared else 0
     gate = hidden if read.family == "qwen2_moe" else 0
     bias = experts if read.family == "gpt_oss" else 0
     return hidden * experts + 3 * hidden * wide + gate + bias
@@ -284,6 +382,13 @@ def _always(read: Reader, experts: int) -> int:
 
 def _dense_layers(read: Reader, layers: int) -> int:
     """Layers of an MoE model that have an ordinary feed-forward."""
+    period = read.whole("expert_layer_period", default=0)
+    if period > 1:
+        offset = read.whole("expert_layer_offset", default=0)
+        return sum(i % period != offset for i in range(layers))
+    start = read.whole("moe_layer_start_index", default=0)
+    if start:
+        return min(layers, start)
     listed = read.words("mlp_only_layers")
     first = read.whole("first_k_dense_replace", "num_dense_layers", default=0)
     step = read.whole("decoder_sparse_step", "interleave_moe_layer_step", default=1)

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from homesplit.errors import ProfileError
 
-LayerKind = Literal["full", "sliding", "recurrent", "shared", "none"]
+LayerKind = Literal["full", "sliding", "recurrent", "shared", "cross", "none"]
 
 DTYPE_BYTES: dict[str, float] = {
     "fp32": 4.0,
@@ -368,7 +368,15 @@ def attention_words(
     notes = [
         f"{g.layers} of {total} layers sliding {g.window}" for g in groups if g.kind == "sliding"
     ]
-    others = {"recurrent": "recurrent", "shared": "sharing KV", "none": "without attention"}
+    hybrid = sum(g.layers for g in groups if g.kv_elements and g.state_elements)
+    if hybrid:
+        notes.append(f"{hybrid} of {total} layers recurrent as well")
+    others = {
+        "recurrent": "recurrent",
+        "shared": "sharing KV",
+        "cross": "over an image",
+        "none": "without attention",
+    }
     for word, said in others.items():
         count = sum(g.layers for g in groups if g.kind == word)
         if count:
