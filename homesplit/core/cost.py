@@ -210,6 +210,7 @@ def _efficiency(
         weight_bits=8.0 * shape.weights_bytes / shape.parameters,
         device=box.device,
         unified=box.unified,
+        routed=shape.expert_choice is not None,
     )
 
 

@@ -44,22 +44,34 @@ Jetson): 29 public measurements of prompts on GB10 have a median of 132."""
 ARITHMETIC_CEILING = 0.68
 """Of the stated rate where memory is no limit (Apple GPUs: median 0.6, RTX 30: up to 0.95)."""
 
+ROUTED = 0.72
+"""Of that, what matrices of chosen experts reach: each is multiplied with few of a prompt's tokens.
+Median of 51 public measurements of mixtures (Apple, GB10) beside those of dense models."""
+
 _BANDWIDTH_BY_BITS = ((12.0, 0.80), (7.0, 0.86), (0.0, 0.68))
 """(at least so many bits a weight, share of bandwidth): launch overhead is counted apart."""
 
 
 def from_maker_figures(
-    *, flops_per_s: float, bytes_per_s: float, weight_bits: float, device: str, unified: bool
+    *,
+    flops_per_s: float,
+    bytes_per_s: float,
+    weight_bits: float,
+    device: str,
+    unified: bool,
+    routed: bool = False,
 ) -> Efficiency:
-    """For a box known by what its maker states."""
+    """For a box known by what its maker states; `routed` for a mixture of experts."""
     intensity = FED_BY_CACHE if unified and device == "cuda" else INTENSITY_REACHED
     share = next(share for bits, share in _BANDWIDTH_BY_BITS if weight_bits >= bits)
     ridge = flops_per_s / bytes_per_s
     cpu = device == "cpu"
+    experts = ROUTED if routed else 1.0
     return Efficiency(
         bandwidth=share,
-        arithmetic=min(ARITHMETIC_CEILING, intensity / ridge),
-        attention=0.35,
+        arithmetic=experts * min(ARITHMETIC_CEILING, intensity / ridge),
+        # Attention has no experts.
+        attention=0.35 / experts,
         layer_s=10e-6 if cpu else 40e-6,
         overlap=not cpu,
         prefill_low=0.45,
