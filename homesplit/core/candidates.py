@@ -104,10 +104,17 @@ def room_of(box: BoxProfile, asked: Asked) -> Room:
         box=box.name,
         memory=None if memory is None else memory * share,
         weights=shape.weights_bytes,
-        kv_needed=shape.kv_bytes(longest_tokens(asked.workload), kv_dtype(asked)),
+        kv_needed=_conversation_bytes(asked, ours=ours),
         copy=second_copy(box, shape) if ours else 0.0,
         free=max((memory or 0.0) - shape.weights_bytes, 0.0) if ours else None,
     )
+
+
+def _conversation_bytes(asked: Asked, *, ours: bool) -> float:
+    """KV of the longest conversation; this engine keeps all of it, behind a window too."""
+    tokens, kept = longest_tokens(asked.workload), kv_dtype(asked)
+    whole = tokens * asked.shape.kv_bytes_per_token(kept)
+    return whole if ours else asked.shape.kv_bytes(tokens, kept)
 
 
 def second_copy(box: BoxProfile, shape: ModelShape) -> float:
@@ -126,8 +133,7 @@ def second_copy(box: BoxProfile, shape: ModelShape) -> float:
 
 def build_scene(asked: Asked) -> Scene:
     """The scene of all boxes; raises ProfileError naming a missing figure."""
-    kept = kv_dtype(asked)
-    per_token = asked.shape.kv_bytes_per_token(kept) or 1
+    kept, longest = kv_dtype(asked), longest_tokens(asked.workload)
     boxes: list[SimBox] = []
     for box in asked.boxes:
         shape = placed_shape(box, asked.shape)
@@ -135,6 +141,8 @@ def build_scene(asked: Asked) -> Scene:
         cost = cost_model(box, shape, calibration=fit, kv_dtype=kept)
         room = room_of(box, asked)
         told = fit.kv_tokens if fit else None
+        # Windows and states make a token of a long conversation cheaper than one of a short.
+        per_token = max(room.kv_needed / longest, 1.0)
         room_tokens = int(room.kv_room // per_token) if told is None else told
         boxes.append(SimBox(name=box.name, cost=cost, kv_tokens=room_tokens))
     scene = Scene(boxes=tuple(boxes), wires=_wires(asked), shape=boxes[0].cost.shape, kv_dtype=kept)

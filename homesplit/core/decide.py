@@ -162,7 +162,7 @@ def _sustainable(asked: Asked, choice: Choice, chosen: ModePrediction) -> bool |
     """Whether the load can be borne: its targets by nine of ten, or its rate without a queue."""
     targets = asked.targets
     if targets.ttft_s is not None or targets.tpot_s is not None:
-        return choice.best.attainment >= CAPACITY_ATTAINMENT
+        return choice.best.attainment >= CAPACITY_ATTAINMENT and choice.best.keeps_up
     arrivals = asked.workload.arrivals
     if arrivals.kind == "closed" or chosen.capacity_requests_per_s is None:
         return True

@@ -58,6 +58,9 @@ def _reason(choice: Choice, rules: Sequence[RuleResult]) -> str | None:
         said = [by_id[name].sentence for name in order if by_id[name].verdict == "pass"]
         return " ".join(said) or None
     against = ("someone_to_interrupt", "link", "chunked_first", "prefill_heavy", "machines_differ")
+    if by_id["machines_differ"].verdict == "pass":
+        # Boxes made for a split, which one user alone would win by too: then it is the link.
+        against = ("link", *against)
     failed = [by_id[name].sentence for name in against if by_id[name].verdict == "fail"]
     return failed[0] if failed else None
 

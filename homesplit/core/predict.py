@@ -34,6 +34,8 @@ class Outlook(Struct, frozen=True, kw_only=True):
     """Answers being written at once, on average."""
     latency_s: float
     """What the targets care about: TTFT, TPOT, or the mean time of a whole answer."""
+    keeps_up: bool
+    """Whether the load is worked off as it comes, and no queue grows."""
 
     @property
     def goodput(self) -> float:
@@ -80,9 +82,10 @@ def outlook(
     else:
         load, enough = load_of(workload, requests)
         result = simulate(scene, arrangement, load, enough=enough)
-        untargeted = targets.ttft_s is None and targets.tpot_s is None
-        # Without targets only the time to work everything off tells what was not sustained.
-        window_s = result.window_s if load.closed or untargeted else load.seconds
+        # Where waiting breaks no target, only the time to work everything off tells what was not
+        # sustained.
+        patient = targets.ttft_s is None
+        window_s = result.window_s if load.closed or patient else load.seconds
         made = _sum(result, targets, window_s)
     timelines = [record.timeline for record in result.records]
     writing = sum(t.token_s[-1] - t.token_s[0] for t in timelines if len(t.token_s) > 1)
@@ -92,7 +95,23 @@ def outlook(
         result=result,
         in_flight=writing / result.window_s if result.window_s > 0 else 0.0,
         latency_s=_latency(made, result, targets),
+        # A load that ends is worked off in the end.
+        keeps_up=load.closed or extent is not None or _keeps_up(result, load.seconds),
     )
+
+
+def _keeps_up(result: SimResult, seconds: float) -> bool:
+    """Whether the last fifth of an open load waited about as long as the first.
+
+    Where less is served than comes, the wait grows by the lacking share of the time.
+    """
+    ordered = sorted((r.timeline for r in result.records), key=lambda line: line.start_s)
+    waits = [line.token_s[0] - line.start_s for line in ordered if line.token_s]
+    fifth = len(waits) // 5
+    if not fifth:
+        return True
+    first, last = sum(waits[:fifth]) / fifth, sum(waits[-fifth:]) / fifth
+    return last <= 2.0 * first + 0.1 * seconds
 
 
 def run_figures(
@@ -184,7 +203,7 @@ def _holds(
     scene: Scene, arrangement: Arrangement, workload: Workload, targets: Targets, effort: Effort
 ) -> bool:
     made = outlook(scene, arrangement, workload, targets, effort.capacity_requests)
-    return made.attainment >= CAPACITY_ATTAINMENT
+    return made.attainment >= CAPACITY_ATTAINMENT and made.keeps_up
 
 
 def at_rate(workload: Workload, rate: float) -> Workload:
