@@ -89,10 +89,29 @@ def find(kind: Kind, text: str, paths: Paths) -> Path:
     mine = {_plain(name): path for name, path in own.items()}
     if _plain(text) in mine:
         return mine[_plain(text)]
-    short = _aliases(kind).get(_plain(text))
-    if short is not None:
-        return built_in(kind)[short]
+    for written in _as_written(kind, text):
+        short = _aliases(kind).get(_plain(written))
+        if short is not None:
+            return built_in(kind)[short]
     raise ProfileError(f"there is no {_WORDS[kind]} '{text}'.", do_next=_suggest(kind, text, own))
+
+
+_TUNED = re.compile(r"[-_ ](instruct|it|chat|base|hf|thinking|\d{4})$", re.IGNORECASE)
+
+
+def _as_written(kind: Kind, text: str) -> list[str]:
+    """A name as typed; of a model also without its maker and its tuning, which change no shape."""
+    found = [text]
+    if kind != "models":
+        return found
+    name = text.rsplit("/", 1)[-1]
+    found.append(name)
+    while shorter := _TUNED.sub("", name):
+        if shorter == name:
+            break
+        name = shorter
+        found.append(name)
+    return found
 
 
 _WORDS = {

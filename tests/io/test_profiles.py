@@ -48,6 +48,23 @@ def test_a_machine_is_found_by_its_many_names(text: str, paths: Paths) -> None:
     assert profiles.load_hardware(text, paths).name == "dgx-spark"
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen3 30B-A3B"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "Llama 3.1 8B"),
+        ("google/gemma-3-27b-it", "Gemma 3 27B"),
+        ("Mistral Small 3.2", "Mistral Small 24B"),
+        ("llama-4-scout", "Llama 4 Scout 109B-A17B"),
+        ("granite-4.0-h-small", "Granite 4.0 H Small 32B-A9B"),
+    ],
+)
+def test_a_model_is_found_under_its_makers_name_and_tuning(
+    text: str, name: str, paths: Paths
+) -> None:
+    assert profiles.load_model(text, paths).name == name
+
+
 def test_an_unknown_name_is_refused_with_the_nearest_ones(paths: Paths) -> None:
     with pytest.raises(ProfileError, match="rtx-3090"):
         profiles.load_hardware("rtx3091", paths)
