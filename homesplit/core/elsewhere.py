@@ -152,7 +152,6 @@ def _curve(
     scene: Scene, split: Arrangement, prompts: Sequence[int], output_tokens: int
 ) -> tuple[CurvePoint, ...]:
     wire = scene.wires[_roles(split)]
-    per_token = scene.shape.kv_bytes_per_token(scene.kv_dtype)
     made: list[CurvePoint] = []
     for tokens in prompts:
         kind = PromptClass(name="", prompt_tokens=tokens, output_tokens=max(output_tokens, 2))
@@ -161,7 +160,8 @@ def _curve(
             CurvePoint(
                 prompt_tokens=tokens,
                 prefill_s=row.prefill_s,
-                handoff_s=wire.round_trip_s + wire.seconds(float(tokens * per_token)),
+                handoff_s=wire.round_trip_s
+                + wire.seconds(scene.shape.handoff_bytes(tokens, scene.kv_dtype)),
                 exposed_s=row.handoff_exposed_s,
             )
         )

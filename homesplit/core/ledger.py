@@ -90,12 +90,13 @@ def ledger_row(
 def _pieces(scene: Scene, box: str, kind: PromptClass, chunk: int | None) -> list[Piece]:
     """The steps that read one prompt with nothing beside it, from 0 on."""
     cost = scene.box(box).cost
-    per_token = scene.shape.kv_bytes_per_token(scene.kv_dtype)
     made: list[Piece] = []
     start, at_s = 0, 0.0
     while start < kind.prompt_tokens:
         tokens = min(kind.prompt_tokens - start, chunk or MAX_STEP_TOKENS, MAX_STEP_TOKENS)
         end_s = at_s + cost.step_seconds([(start, tokens)], 0, 0)
-        made.append(Piece(start_s=at_s, end_s=end_s, bytes=float(tokens * per_token)))
+        last = start + tokens >= kind.prompt_tokens
+        count = scene.shape.handoff_bytes(tokens, scene.kv_dtype, last=last)
+        made.append(Piece(start_s=at_s, end_s=end_s, bytes=count))
         start, at_s = start + tokens, end_s
     return made

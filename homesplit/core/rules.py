@@ -202,7 +202,7 @@ def link_quick(known: Known, split: LedgerRow | None) -> RuleResult:
     """Rule 6: the prompt's KV is over in less time than its prefill takes."""
     if split is None or not split.prefill_s or not known.scene.wires:
         return not_asked("link", "hand-off / prefill", "There is no hand-off between these boxes.")
-    kv = known.scene.shape.kv_bytes_per_token(known.scene.kv_dtype) * split.prompt_tokens
+    kv = known.scene.shape.handoff_bytes(split.prompt_tokens, known.scene.kv_dtype)
     rate = min(wire.bytes_per_s for wire in known.scene.wires.values())
     wire_s = kv / rate
     ratio = wire_s / split.prefill_s

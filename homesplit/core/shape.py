@@ -127,6 +127,16 @@ class ModelShape(Struct, frozen=True, kw_only=True):
         elements = sum(g.layers * g.kv_elements for g in self.groups if g.window is None)
         return round(elements * DTYPE_BYTES[kv_dtype])
 
+    def state_bytes(self, kv_dtype: str = "fp16") -> int:
+        """Bytes that the recurrent layers keep of one conversation, however long it is."""
+        elements = sum(group.layers * group.state_elements for group in self.groups)
+        return round(elements * DTYPE_BYTES[kv_dtype])
+
+    def handoff_bytes(self, tokens: int, kv_dtype: str = "fp16", *, last: bool = True) -> float:
+        """What goes over a link after `tokens` were read; the state goes with the `last` ones."""
+        state = self.state_bytes(kv_dtype) if last else 0
+        return float(tokens * self.kv_bytes_per_token(kv_dtype) + state)
+
     def kv_bytes(self, tokens: int, kv_dtype: str = "fp16") -> int:
         """KV bytes of one conversation of `tokens`: windows cap, recurrent state counts whole."""
         total = 0

@@ -220,6 +220,7 @@ class Simulation:
         self.rate = {pair: wire.bytes_per_s for pair, wire in scene.wires.items()}
         self.free_s = dict.fromkeys(scene.wires, 0.0)
         self.kv_bytes_per_token = scene.shape.kv_bytes_per_token(scene.kv_dtype)
+        self.state_bytes = scene.shape.state_bytes(scene.kv_dtype)
         self.events: list[tuple[float, int, Callable[[float], None]]] = []
         self.flights: dict[str, _Flight] = {}
         self.done: list[_Flight] = []
@@ -437,12 +438,13 @@ class Simulation:
             return
         flight = self.flights[work.request.request_id]
         if not flight.pieces and work.start > flight.send_from:
-            self._piece(flight, box.start_s, box.start_s, work.start - flight.send_from)
-        fresh = work.start + work.tokens - max(work.start, flight.send_from)
-        self._piece(flight, box.start_s, box.end_s, max(0, fresh))
+            cached = float((work.start - flight.send_from) * self.kv_bytes_per_token)
+            self._piece(flight, box.start_s, box.start_s, cached)
+        fresh = max(0, work.start + work.tokens - max(work.start, flight.send_from))
+        count = float(fresh * self.kv_bytes_per_token + (self.state_bytes if work.last else 0))
+        self._piece(flight, box.start_s, box.end_s, count)
 
-    def _piece(self, flight: _Flight, start_s: float, end_s: float, tokens: int) -> None:
-        count = float(tokens * self.kv_bytes_per_token)
+    def _piece(self, flight: _Flight, start_s: float, end_s: float, count: float) -> None:
         flight.pieces.append(Piece(start_s=start_s, end_s=end_s, bytes=count))
 
     def _hand_over(self, flight: _Flight, box: _Box, now_s: float) -> None:

@@ -129,6 +129,15 @@ def test_a_layer_may_keep_both_a_cache_and_a_state() -> None:
     assert falcon.kv_bytes(1) - grown > 10_000_000
 
 
+def test_a_hand_off_takes_the_state_along_once() -> None:
+    falcon, plain = shape("Falcon-H1-7B"), shape("Qwen3-30B-A3B")
+    state = falcon.state_bytes()
+    assert state == falcon.kv_bytes(1) - falcon.kv_bytes_per_token() > 10_000_000
+    parts = falcon.handoff_bytes(60, last=False) + falcon.handoff_bytes(40)
+    assert parts == falcon.handoff_bytes(100) == 100 * falcon.kv_bytes_per_token() + state
+    assert plain.handoff_bytes(100) == plain.kv_bytes(100)
+
+
 def test_a_list_that_differs_from_layer_to_layer_is_refused_by_name() -> None:
     config = {**CONFIGS["Llama-3.1-8B"], "num_key_value_heads": [8] * 31 + [4]}
     with pytest.raises(ProfileError, match="'num_key_value_heads' differs from layer to layer"):
