@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import Any
 
 from homesplit_engine.records import ModeSetting
-from homesplit_engine.words import Figures, figures
+from homesplit_engine.words import Figures
 
-from homesplit.core.calibration import Calibration
 from homesplit.core.candidates import Asked, build_scene
 from homesplit.core.link import LinkProfile
 from homesplit.core.load import LoadPlan, with_load
 from homesplit.core.machine import BoxProfile
+from homesplit.core.predict import run_figures
 from homesplit.core.reading import stated
 from homesplit.core.scene import Arrangement, Scene
-from homesplit.core.simulate import SimResult, simulate
-from homesplit.core.workload import Targets, Workload
+from homesplit.core.simulate import simulate
+from homesplit.core.workload import Workload
 from homesplit.io.local_engine import local_engine
 from homesplit.io.paths import Paths, user_paths
 from homesplit.io.profiles import load_model, load_workload
 from homesplit.stages.bench import Target, make_load, prepared, run_once
-from homesplit.stages.calibrate import calibrate
+from homesplit.stages.calibrate import CalibrateResult, calibrate
 from homesplit.stages.context import AskNobody, Context
 from homesplit.stages.serve import set_mode
 
@@ -48,8 +48,9 @@ SETTINGS = (
 )
 
 
-def scene_of(fits: tuple[Calibration, ...], workload: Workload) -> Scene:
+def scene_of(made: CalibrateResult, workload: Workload) -> Scene:
     """The pair as its calibration tells it, over loopback."""
+    fits = made.boxes
     rate = stated(LOOPBACK_BYTES_PER_S, unit="bytes/s", source="loopback with encryption")
     boxes = tuple(
         BoxProfile(
@@ -66,6 +67,7 @@ def scene_of(fits: tuple[Calibration, ...], workload: Workload) -> Scene:
         workload=workload,
         targets=workload.targets,
         calibrations=fits,
+        handoffs=made.handoffs,
     )
     return build_scene(asked)
 
@@ -81,18 +83,6 @@ def summary(made: Figures) -> dict[str, float | None]:
         "attainment": made.attainment,
         "goodput": made.goodput_requests_per_s,
     }
-
-
-def sim_figures(result: SimResult, targets: Targets) -> dict[str, float | None]:
-    """The same of a simulated run."""
-    lines = [record.timeline for record in result.records]
-    made = figures(
-        lines,
-        ttft_target_s=targets.ttft_s,
-        tpot_target_s=targets.tpot_s,
-        window_s=max(result.window_s, 1e-9),
-    )
-    return summary(made)
 
 
 def off(predicted: dict[str, float | None], measured: dict[str, float | None]) -> dict[str, Any]:
@@ -117,8 +107,9 @@ async def one_mode(
     async with prepared(Target(url=url)) as server:
         run = await run_once(ctx, server, workload, load, salt=hash(setting.mode) or 1, warm_up=0.0)
     boxes = (setting.decode_box or "left",) if setting.mode == "colocated" else BOXES
-    result = simulate(scene, Arrangement(setting=setting, boxes=boxes), load)
-    measured, predicted = summary(run.summary.figures), sim_figures(result, workload.targets)
+    result = simulate(scene, Arrangement(setting=setting, boxes=boxes), load, until_s=load.seconds)
+    measured = summary(run.summary.figures)
+    predicted = summary(run_figures(result, load, workload.targets))
     found: dict[str, Any] = {
         "mode": f"{setting.mode}:{setting.prefill}",
         "requests": len(load.requests),
@@ -147,7 +138,7 @@ async def main(args: argparse.Namespace) -> dict[str, Any]:
         model = paths.models / MODEL
         async with local_engine(model_dir=model, model_name=MODEL, boxes=BOXES) as engine:
             made = await calibrate(ctx, Target(url=engine.url))
-            scene = scene_of(made.boxes, workload)
+            scene = scene_of(made, workload)
             modes = [
                 await one_mode(ctx, engine.url, scene, workload, load, setting)
                 for setting in SETTINGS
@@ -166,7 +157,11 @@ async def main(args: argparse.Namespace) -> dict[str, Any]:
         }
         for fit in made.boxes
     ]
-    return {"calibration": fits, "modes": modes}
+    handoffs = [
+        {"from": fit.sender, "commit_s": fit.commit_s, "spread_s": fit.spread_s}
+        for fit in made.handoffs
+    ]
+    return {"calibration": fits, "handoffs": handoffs, "modes": modes}
 
 
 if __name__ == "__main__":
