@@ -77,11 +77,13 @@ def outlook(
     """Simulate the load and sum it up: about `requests` of one that goes on, or all of `extent`."""
     if extent is not None:
         load = bounded_load(workload, extent)
-        result = simulate(scene, arrangement, load, until_s=load.seconds)
+        result = simulate(
+            scene, arrangement, load, until_s=load.seconds, ttft_target_s=targets.ttft_s
+        )
         made = run_figures(result, load, targets)
     else:
         load, enough = load_of(workload, requests)
-        result = simulate(scene, arrangement, load, enough=enough)
+        result = simulate(scene, arrangement, load, enough=enough, ttft_target_s=targets.ttft_s)
         # Where waiting breaks no target, only the time to work everything off tells what was not
         # sustained.
         patient = targets.ttft_s is None

@@ -70,7 +70,8 @@ def _bound(scene: Scene, arrangement: Arrangement, *, slow: bool) -> Scene:
 def _figures(
     scene: Scene, arrangement: Arrangement, workload: Workload, load: LoadPlan, warm_up_s: float
 ) -> Figures:
-    result = simulate(scene, arrangement, load, until_s=load.seconds)
+    ttft_s = workload.targets.ttft_s
+    result = simulate(scene, arrangement, load, until_s=load.seconds, ttft_target_s=ttft_s)
     return run_figures(result, load, workload.targets, warm_up_s=warm_up_s)
 
 

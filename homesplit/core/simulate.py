@@ -32,6 +32,7 @@ from homesplit.core.scene import (
     Scene,
     SimBox,
 )
+from homesplit.core.sim_admission import SimAdmission
 
 _MOST_BLOCKS = 20_000
 _NOTHING = StepOutcome()
@@ -201,11 +202,13 @@ class Simulation:
         *,
         enough: int | None,
         until_s: float | None = None,
+        ttft_target_s: float | None = None,
     ) -> None:
         self.scene = scene
         self.setting = arrangement.setting
         self.closed = load.closed
         self.enough = enough
+        self.admission = SimAdmission(ttft_target_s)
         self.until_s = float("inf") if until_s is None else until_s
         longest = max((r.prompt_tokens + r.output_tokens for r in load.requests), default=1)
         shared = any(
@@ -333,6 +336,9 @@ class Simulation:
         return self.boxes[name].cost.step_seconds([], batch, int(batch * context))
 
     def _place(self, flight: _Flight, now_s: float) -> None:
+        if not self.admission.lets_in(flight.offered.id, len(flight.tokens), now_s):
+            self._end(flight, "rejected", now_s)
+            return
         self.turn += 1
         question = Question(
             prompt_tokens=len(flight.tokens),
@@ -413,6 +419,7 @@ class Simulation:
             flight.queue_s, flight.prefill_s = done.queue_s, done.prefill_s
             flight.cached_tokens = done.cached_tokens
             flight.unread = 0
+            self.admission.first_token(flight.offered.id, now_s)
             flight.writing = flight.prefill_box == flight.decode_box
         for ended in outcome.ended:
             self._answer_ended(self.flights[ended.request_id], box, now_s)
@@ -479,6 +486,7 @@ class Simulation:
     def _end(self, flight: _Flight, outcome: Outcome, now_s: float) -> None:
         self.flights.pop(str(flight.offered.id), None)
         flight.outcome = outcome
+        self.admission.first_token(flight.offered.id, now_s)
         self.done.append(flight)
         for follower in self.followers.pop(flight.offered.id, ()):
             if now_s + follower.pause_s < self.until_s:
@@ -517,10 +525,13 @@ def simulate(
     *,
     enough: int | None = None,
     until_s: float | None = None,
+    ttft_target_s: float | None = None,
 ) -> SimResult:
     """Run `load` through `arrangement`.
 
     `enough` ends a closed loop after so many requests; from `until_s` on, no user asks the
-    next question, as in a measured run.
+    next question, as in a measured run. With a TTFT target the router refuses under overload.
     """
-    return Simulation(scene, arrangement, load, enough=enough, until_s=until_s).run()
+    return Simulation(
+        scene, arrangement, load, enough=enough, until_s=until_s, ttft_target_s=ttft_target_s
+    ).run()

@@ -107,7 +107,8 @@ async def one_mode(
     async with prepared(Target(url=url)) as server:
         run = await run_once(ctx, server, workload, load, salt=hash(setting.mode) or 1, warm_up=0.0)
     boxes = (setting.decode_box or "left",) if setting.mode == "colocated" else BOXES
-    result = simulate(scene, Arrangement(setting=setting, boxes=boxes), load, until_s=load.seconds)
+    arrangement, ttft_s = Arrangement(setting=setting, boxes=boxes), workload.targets.ttft_s
+    result = simulate(scene, arrangement, load, until_s=load.seconds, ttft_target_s=ttft_s)
     measured = summary(run.summary.figures)
     predicted = summary(run_figures(result, load, workload.targets))
     found: dict[str, Any] = {

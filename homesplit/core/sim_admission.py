@@ -1,0 +1,53 @@
+"""Whom the router lets in, in the simulator: the engine's own judges over the simulated queue."""
+
+from __future__ import annotations
+
+from homesplit_engine.router.overload import Overload
+from homesplit_engine.router.pressure import Pressure
+
+SURE_SHARE = 0.8
+"""As the router's: let in when the expected wait is within this share of the limit."""
+FIRST_TOKEN_S = 60.0
+"""As the router's settings have it: nobody is let in to wait longer."""
+
+
+class SimAdmission:
+    """Refuses whom waiting could only disappoint, once a queue stands; nobody without a target."""
+
+    def __init__(self, ttft_target_s: float | None) -> None:
+        self._target_s = ttft_target_s
+        self._overload = Overload(ttft_target_s)
+        self._pressure = Pressure()
+        self._waiting: dict[int, tuple[float, int]] = {}
+        self._tokens = 0
+
+    def lets_in(self, number: int, prompt_tokens: int, now_s: float) -> bool:
+        """Judge a request that came now; one that is let in waits until `first_token`."""
+        if self._target_s is None:
+            return True
+        if self._hopeless(prompt_tokens, now_s):
+            return False
+        self._waiting[number] = (now_s, prompt_tokens)
+        self._tokens += prompt_tokens
+        return True
+
+    def _hopeless(self, prompt_tokens: int, now_s: float) -> bool:
+        wait_s = self._pressure.wait_s(self._tokens + prompt_tokens)
+        if wait_s is None:
+            return False
+        ahead_s = self._pressure.wait_s(self._tokens) or 0.0
+        alone_s = self._pressure.wait_s(prompt_tokens) or 0.0
+        target_s = self._overload.limit_s(ahead_s, alone_s, now_s, waiting=len(self._waiting))
+        limit_s = FIRST_TOKEN_S if target_s is None else min(FIRST_TOKEN_S, target_s)
+        return bool(self._tokens) and wait_s > SURE_SHARE * limit_s
+
+    def first_token(self, number: int, now_s: float) -> None:
+        """A request no longer waits: its first token is out, or it has ended without one."""
+        known = self._waiting.pop(number, None)
+        if known is None:
+            return
+        received_s, tokens = known
+        self._tokens -= tokens
+        if self._waiting:
+            # Nobody behind it would tell nothing of a queue.
+            self._pressure.learn(received_s=received_s, prompt_tokens=tokens, now_s=now_s)
