@@ -296,7 +296,14 @@ class ConfigReader:
         if self.family == "gpt_bigcode" and self.flag("multi_query", default=True):
             return 1
         return self.whole(
-            "num_key_value_heads", "num_kv_heads", "n_head_kv", default=self.query_heads()
+            "num_key_value_heads",
+            "num_kv_heads",
+            "n_kv_heads",
+            "n_kv_head",
+            "n_head_kv",
+            "num_query_groups",
+            "num_attention_groups",
+            default=self.query_heads(),
         )
 
     def head_dim(self) -> int:

@@ -337,6 +337,8 @@ def _dense(read: Reader) -> int:
             "n_inner",
             "ffn_hidden_size",
             "ffn_dim",
+            "hidden_dim",
+            "ff_intermediate_size",
             default=4 * hidden if plain else None,
         )
         or 4 * hidden

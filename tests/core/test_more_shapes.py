@@ -138,6 +138,29 @@ def test_a_hand_off_takes_the_state_along_once() -> None:
     assert plain.handoff_bytes(100) == plain.kv_bytes(100)
 
 
+@pytest.mark.parametrize(
+    "key", ["num_kv_heads", "n_kv_heads", "n_kv_head", "num_query_groups", "num_attention_groups"]
+)
+def test_kv_heads_are_found_under_their_many_names(key: str) -> None:
+    config = {k: v for k, v in CONFIGS["Llama-3.1-8B"].items() if k != "num_key_value_heads"}
+    assert shape_from_config({**config, key: 8}, name="m").kv_bytes_per_token() == 131_072
+
+
+def test_a_models_own_params_file_is_read_as_well() -> None:
+    params = {
+        "dim": 5120,
+        "n_layers": 40,
+        "head_dim": 128,
+        "hidden_dim": 32768,
+        "n_heads": 32,
+        "n_kv_heads": 8,
+        "vocab_size": 131072,
+    }
+    found, known = shape_from_config(params, name="m"), shape("Mistral-Small-3.2-24B")
+    assert found.kv_bytes_per_token() == known.kv_bytes_per_token()
+    assert found.parameters == known.parameters
+
+
 def test_a_list_that_differs_from_layer_to_layer_is_refused_by_name() -> None:
     config = {**CONFIGS["Llama-3.1-8B"], "num_key_value_heads": [8] * 31 + [4]}
     with pytest.raises(ProfileError, match="'num_key_value_heads' differs from layer to layer"):
