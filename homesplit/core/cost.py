@@ -77,9 +77,7 @@ class CostModel(Struct, frozen=True, kw_only=True):
             pairs += shape.attention_flops(count, start)
         if not tokens:
             return 0.0
-        reading = self.weight_byte_s * shape.step_weight_bytes(tokens)
-        multiplying = self.flop_s * shape.matmul_flops(tokens, heads=batch + len(prefill))
-        work = max(reading, multiplying) if self.overlap else reading + multiplying
+        work = self.work_seconds(tokens, batch + len(prefill))
         kept = shape.batch_kv_bytes(batch, context_tokens, self.kv_dtype) if batch else 0.0
         return (
             self.step_s
@@ -88,6 +86,12 @@ class CostModel(Struct, frozen=True, kw_only=True):
             + self.kv_byte_s * kept
             + self.sequence_s * batch
         )
+
+    def work_seconds(self, tokens: int, heads: int) -> float:
+        """The weight matrices of one step: read once, and multiplied with all its tokens."""
+        reading = self.weight_byte_s * self.shape.step_weight_bytes(tokens)
+        multiplying = self.flop_s * self.shape.matmul_flops(tokens, heads=heads)
+        return max(reading, multiplying) if self.overlap else reading + multiplying
 
     def scaled(self, prefill: float, decode: float) -> CostModel:
         """The same box where prompts take `prefill` and answers `decode` times as long."""
@@ -111,6 +115,39 @@ class CostModel(Struct, frozen=True, kw_only=True):
             flop_s=self.flop_s * prefill,
             attention_flop_s=self.attention_flop_s * prefill,
         )
+
+
+class StepClock:
+    """`CostModel.step_seconds` for a simulation: what hangs on few values is worked out once."""
+
+    def __init__(self, cost: CostModel) -> None:
+        self._cost = cost
+        self._work: dict[tuple[int, int], float] = {}
+        self._pairs: dict[tuple[int, int], float] = {}
+
+    def step_seconds(
+        self, prefill: Sequence[tuple[int, int]], batch: int, context_tokens: int
+    ) -> float:
+        """The same seconds as the cost model's."""
+        cost = self._cost
+        if cost.fit is not None:
+            return cost.step_seconds(prefill, batch, context_tokens)
+        tokens, attending_s = batch, 0.0
+        for piece in prefill:
+            tokens += piece[1]
+            known = self._pairs.get(piece)
+            if known is None:
+                known = cost.attention_flop_s * cost.shape.attention_flops(piece[1], piece[0])
+                self._pairs[piece] = known
+            attending_s += known
+        if not tokens:
+            return 0.0
+        heads = batch + len(prefill)
+        work_s = self._work.get((tokens, heads))
+        if work_s is None:
+            work_s = self._work[(tokens, heads)] = cost.work_seconds(tokens, heads)
+        kept = cost.shape.batch_kv_bytes(batch, context_tokens, cost.kv_dtype) if batch else 0.0
+        return cost.step_s + work_s + attending_s + cost.kv_byte_s * kept + cost.sequence_s * batch
 
 
 def cost_model(

@@ -59,6 +59,8 @@ class OfferedRequest(Struct, frozen=True, kw_only=True, rename={"class_": "class
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the whole prompt with the earlier turns, before any chat template."""
+        if len(self.prompt) == 1 and not self.replies:
+            return self.prompt[0].tokens
         return sum(p.tokens for p in self.prompt) + sum(p.tokens for p in self.replies)
 
 

@@ -20,6 +20,7 @@ from homesplit_engine.scheduler import Limits, PrefillWork, Scheduler, StepOutco
 from homesplit_engine.words import Timeline
 from msgspec import Struct
 
+from homesplit.core.cost import StepClock
 from homesplit.core.counted_blocks import CountedBlocks, PrefixNames
 from homesplit.core.handoff import Handoff, Piece, hand_over
 from homesplit.core.load import LoadPlan, OfferedRequest
@@ -98,7 +99,7 @@ class _Box:
             max_context=longest,
         )
         self.name = box.name
-        self.cost = box.cost
+        self.cost = StepClock(box.cost)
         self.scheduler = Scheduler(pool, limits)
         self.plan: StepPlan | None = None
         self.start_s = 0.0
@@ -187,7 +188,9 @@ class _Box:
             return _NOTHING
         sampled = {request.request_id: 0 for request in ending}
         sampled.update({work.request.request_id: 0 for work in plan.prefill if work.last})
-        left = StepPlan(step=plan.step, prefill=plan.prefill, decode=tuple(ending))
+        left = plan
+        if len(ending) < len(plan.decode):
+            left = StepPlan(step=plan.step, prefill=plan.prefill, decode=tuple(ending))
         return self.scheduler.finish_step(left, sampled, now_s=self.end_s)
 
 
@@ -294,14 +297,18 @@ class Simulation:
         if self.setting.mode in ("colocated", "split") and not counted:
             # These place every request alike, whatever is under way.
             return [BoxView(box=name) for name in self.boxes]
-        held = {name: [0, 0, 0, 0] for name in self.boxes}
+        # Requests, of these writing, tokens unread and to be handed over; contexts and their sum.
+        held = {name: [0, 0, 0, 0, 0, 0] for name in self.boxes}
         for flight in self.flights.values():
-            for name in {flight.prefill_box, flight.decode_box}:
-                held[name][0] += 1
-            held[flight.decode_box][1] += flight.writing
-            held[flight.prefill_box][2] += flight.unread
-            if flight.prefill_box != flight.decode_box and not flight.writing:
-                held[flight.prefill_box][3] += len(flight.tokens)
+            reads, writes = held[flight.prefill_box], held[flight.decode_box]
+            reads[0] += 1
+            reads[2] += flight.unread
+            writes[1] += flight.writing
+            writes[4] += 1
+            writes[5] += len(flight.tokens)
+            if reads is not writes:
+                writes[0] += 1
+                reads[3] += 0 if flight.writing else len(flight.tokens)
         rated = self.setting.mode == "auto"
         prompt_tokens = len(asking.tokens)
         return [
@@ -314,7 +321,7 @@ class Simulation:
                 handing_over_tokens=held[name][3],
                 free_tokens=self.boxes[name].scheduler.pool.blocks_available * BLOCK_TOKENS,
                 prefill_tokens_per_s=self._reading_rate(name, prompt_tokens) if rated else None,
-                decode_step_s=self._writing_step_s(name, held[name][1]) if rated else None,
+                decode_step_s=self._writing_step_s(name, held[name]) if rated else None,
             )
             for name in self.boxes
         ]
@@ -326,13 +333,13 @@ class Simulation:
 
     def _reading_rate(self, name: str, prompt_tokens: int) -> float:
         """Tokens per second, as the router would have measured them by now."""
-        return prompt_tokens / max(self.boxes[name].cost.prefill_s(prompt_tokens).mid, 1e-9)
+        cost = self.boxes[name].cost
+        return prompt_tokens / max(cost.step_seconds([(0, prompt_tokens)], 0, 0), 1e-9)
 
-    def _writing_step_s(self, name: str, writing: int) -> float:
+    def _writing_step_s(self, name: str, held: Sequence[int]) -> float:
         """A step with what the box writes now, over the contexts of what is under way."""
-        batch = max(1, writing)
-        known = [len(f.tokens) for f in self.flights.values() if f.decode_box == name]
-        context = sum(known) / len(known) if known else 0.0
+        _, writing, _, _, known, summed = held
+        batch, context = max(1, writing), summed / known if known else 0.0
         return self.boxes[name].cost.step_seconds([], batch, int(batch * context))
 
     def _place(self, flight: _Flight, now_s: float) -> None:
@@ -412,7 +419,8 @@ class Simulation:
         now_s = box.end_s
         self._tell_times(box, plan)
         for work in plan.prefill:
-            self._piece_read(box, work)
+            if work.request.hand_over:
+                self._piece_read(box, work)
         outcome = box.finish(plan)
         for done in outcome.prefilled:
             flight = self.flights[done.request_id]
@@ -430,9 +438,11 @@ class Simulation:
     def _tell_times(self, box: _Box, plan: StepPlan) -> None:
         """Note when the tokens of the step or leap are out: at its end, and each before it."""
         router_s = self.scene.router_s
-        began_s, each_s, half_s = box.start_s + router_s, box.first_s, box.growth_s / 2.0
-        times = [began_s + i * (each_s + half_s * (i - 1)) for i in range(1, box.steps)]
-        times.append(box.end_s + router_s)
+        times = [box.end_s + router_s]
+        if box.steps > 1:
+            began_s, each_s, half_s = box.start_s + router_s, box.first_s, box.growth_s / 2.0
+            before = range(1, box.steps)
+            times = [began_s + i * (each_s + half_s * (i - 1)) for i in before] + times
         for request in plan.decode:
             self.flights[request.request_id].token_s += times
         for work in plan.prefill:
@@ -441,8 +451,6 @@ class Simulation:
 
     def _piece_read(self, box: _Box, work: PrefillWork) -> None:
         """KV that is to be handed over: what was read, and at first what was cached before it."""
-        if not work.request.hand_over:
-            return
         flight = self.flights[work.request.request_id]
         if not flight.pieces and work.start > flight.send_from:
             cached = float((work.start - flight.send_from) * self.kv_bytes_per_token)

@@ -12,7 +12,7 @@ from homesplit_engine.records import PrefillSlice, StepEvent
 from msgspec import structs
 
 from homesplit.core.calibration import CalibrationOf, fit_calibration
-from homesplit.core.cost import Interval, cost_model
+from homesplit.core.cost import Interval, StepClock, cost_model
 from homesplit.core.machine import BoxProfile
 from homesplit.core.reading import stated
 from homesplit.core.shape import ModelShape
@@ -113,6 +113,23 @@ def test_a_cached_prefix_costs_nothing_to_read_again() -> None:
 def test_a_faster_memory_never_slows_a_decode_step() -> None:
     slow, quick = (cost_model(box(bandwidth=rate), model()) for rate in (100e9, 200e9))
     assert quick.decode_step_s(1, 500).mid < slow.decode_step_s(1, 500).mid
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-20b", "gemma-3-12b"])
+def test_the_simulations_clock_is_the_cost_model(name: str) -> None:
+    for device in ("cuda", "cpu"):
+        cost = cost_model(box(device=device), model(name))
+        clock = StepClock(cost)
+        for pieces, batch, context in (
+            ([(0, 512)], 0, 0),
+            ([(512, 512)], 3, 4000),
+            ([(0, 512)], 3, 4000),
+            ([(0, 20), (7, 9)], 1, 1),
+            ([], 8, 9000),
+            ([], 0, 0),
+        ):
+            made = clock.step_seconds(pieces, batch, context)
+            assert made == pytest.approx(cost.step_seconds(pieces, batch, context), rel=1e-12)
 
 
 def test_a_missing_figure_is_named() -> None:
