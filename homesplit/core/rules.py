@@ -210,9 +210,20 @@ def link_quick(known: Known, split: LedgerRow | None) -> RuleResult:
     said = (
         f"The KV of {split.prompt_tokens} tokens is {say.size(kv)} and takes "
         f"{say.seconds(wire_s)} over the link, prefill takes {say.seconds(split.prefill_s)}; sent "
-        f"layer by layer, {say.seconds(split.handoff_exposed_s)} of it stay exposed."
+        f"layer by layer, {say.seconds(split.handoff_exposed_s)} stay exposed, of which "
+        f"{say.seconds(_overhead_s(known))} for the commit however few the bytes."
     )
     return rule("link", verdict, said, ratio, 1.0, "hand-off / prefill")
+
+
+def _overhead_s(known: Known) -> float:
+    """What every hand-off of the best split costs that no quicker link takes away."""
+    best = known.best("split")
+    setting = best.arrangement.setting if best else None
+    wire = known.scene.wires.get(
+        ((setting.prefill_box or ""), (setting.decode_box or "")) if setting else ("", "")
+    )
+    return wire.commit_s + wire.round_trip_s / 2.0 if wire else 0.0
 
 
 def decode_memory(known: Known) -> RuleResult:
