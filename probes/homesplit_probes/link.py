@@ -1,4 +1,4 @@
-"""What the way between two boxes carries: TCP both ways, small messages, ZeroMQ and CURVE.
+"""What the way between two boxes carries: TCP both ways, small messages, ZeroMQ plain and sealed.
 
 One box listens on named addresses of its own, the other connects and drives. A random token,
 given to both on standard input, tells the peers apart from strangers. The receiving side times.
@@ -363,7 +363,7 @@ def measure(address: str, port: int, token: bytes, say: Say, budget: Budget) -> 
     _tcp_pair(answer, "1", (address, port), token, 1, budget.take(1.6), say)
     rates = [answer["out_1"]["value"], answer["in_1"]["value"]]
     slowest = min([rate for rate in rates if rate] or [0.0])
-    answer.update(_zmq_figures("curve", address, port, token, slowest, budget, say))
+    answer.update(_zmq_figures("sealed", address, port, token, slowest, budget, say))
     answer.update(_busy_figures(address, port, token, budget, say))
     _tcp_pair(answer, "4", (address, port), token, 4, budget.take(0.9), say)
     answer["interface"] = busiest(before, interface_counters())

@@ -3,7 +3,7 @@
     python -m tests.bench.handoff [--links 1gbe,2.5gbe,loopback] [--tokens N] [--wire same]
         [--prefill-tokens-per-s R] [--rounds N] [--json]
 
-Both ends are the engine's own sender and receiver (CURVE, checksums, reservations), on a pool
+Both ends are the engine's own sender and receiver (seals, reservations), on a pool
 of SmolLM2-135M's shape without a model: *back to back* notes all layers at once and tells the
 rate; *paced* notes each layer of each chunk when a prefill of R tokens/s would have it, and
 tells how much of the hand-off comes after that prefill's end. iperf3 (plain TCP) has its turn
@@ -13,6 +13,7 @@ in every round. `loopback` is the lab's link without shaping.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import signal
@@ -62,7 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--end", choices=("send", "receive"), help=argparse.SUPPRESS)
-    parser.add_argument("--keys", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--secret", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--address", default="127.0.0.1", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -92,31 +93,35 @@ def _pool(tokens: int) -> Any:
     return pool
 
 
-def _gate(keys: Any, name: str, peer: str) -> tuple[Any, Any, Any]:
+def _gated(secret: Any) -> Any:
     import zmq
     from homesplit_engine.wire import sockets
 
     context: Any = zmq.Context()
-    allowed = {sockets.KV_DOMAIN: {peer: keys[peer].public}}
-    return context, sockets.Gatekeeper(context, allowed), keys[name]
+    sockets.Gatekeeper(context, {}, {sockets.KV_DOMAIN: secret.password})
+    return context
 
 
-def _read_keys(path: Path) -> Any:
+def _read_secret(path: Path) -> Any:
     import msgspec
-    from homesplit_engine.config import Keys
+    from homesplit_engine.wire.messages import HandoffSecret
 
-    return msgspec.json.decode(path.read_bytes(), type=dict[str, Keys])
+    return msgspec.json.decode(path.read_bytes(), type=HandoffSecret)
+
+
+def _seal_key(secret: Any, number: int) -> bytes:
+    """A key for each hand-off, that both ends can make."""
+    return hashlib.sha256(secret.seal_key + bytes([number])).digest()
 
 
 def _receive(args: argparse.Namespace) -> int:
     """Takes hand-offs `r0`, `r1`, … until its standard output is closed or it is ended."""
     from homesplit_engine.handoff.receiver import Incoming, Receiver
 
-    context, _, ours = _gate(_read_keys(args.keys), "B", "A")
+    secret = _read_secret(args.secret)
     pool = _pool(args.tokens)
     receiver = Receiver(
-        context,
-        keys=ours,
+        _gated(secret),
         host=args.address,
         port=0,
         fingerprint=FINGERPRINT,
@@ -130,6 +135,7 @@ def _receive(args: argparse.Namespace) -> int:
                 reservation_id=f"r{number}",
                 request_id=f"r{number}",
                 from_box="A",
+                seal_key=_seal_key(secret, number),
                 place=pool.place(list(range(args.tokens // BLOCK_TOKENS))),
                 cached_tokens=0,
                 prompt_tokens=args.tokens,
@@ -144,16 +150,17 @@ def _receive(args: argparse.Namespace) -> int:
 
 class _Sending:
     def __init__(self, args: argparse.Namespace) -> None:
+        import zmq
         from homesplit_engine.handoff.senders import Senders
 
         self._args = args
-        self._keys = _read_keys(args.keys)
-        context, _, ours = _gate(self._keys, "A", "B")
+        self._secret = _read_secret(args.secret)
+        context = zmq.Context()
         self._pool = _pool(args.tokens)
         self._over = threading.Event()
         self._result: Any = None
         self._senders = Senders(
-            context, keys=ours, box="A", fingerprint=FINGERPRINT, pool=self._pool, ended=self._ended
+            context, box="A", fingerprint=FINGERPRINT, pool=self._pool, ended=self._ended
         )
 
     def _ended(self, _outgoing: Any, result: Any) -> None:
@@ -164,13 +171,14 @@ class _Sending:
         """One hand-off: seconds, bytes, exposed seconds, CPU seconds of this process."""
         from homesplit_engine.handoff.sender import Outgoing
         from homesplit_engine.wire.messages import HandoffTarget, Token
+        from msgspec.structs import replace
 
         tokens = self._args.tokens
         target = HandoffTarget(
             reservation_id=f"r{number}",
             box="B",
             endpoint=self._args.address,
-            public_key=self._keys["B"].public,
+            secret=replace(self._secret, seal_key=_seal_key(self._secret, number)),
             fingerprint=FINGERPRINT,
             cached_tokens=0,
             kv_wire=self._args.wire,
@@ -224,27 +232,29 @@ def _link(args: argparse.Namespace, link: str) -> dict[str, Any]:
     import tempfile
 
     import msgspec
-    from homesplit_engine.keys import make_keys
+    from homesplit_engine.wire.messages import HandoffSecret
+    from homesplit_engine.wire.seal import new_seal_key
 
     from tests.lab.api import running_lab
 
     with running_lab(2, link) as lab, tempfile.TemporaryDirectory() as folder:
-        keys = Path(folder) / "keys.json"
-        keys.write_bytes(msgspec.json.encode(make_keys(["A", "B"])))
+        secret = Path(folder) / "secret.json"
+        made = HandoffSecret(password="bench", seal_key=new_seal_key())
+        secret.write_bytes(msgspec.json.encode(made))
         sender, receiver = lab.boxes[:2]
         before = lab.iperf_bits_per_s(sender, receiver)
-        told = _hand_offs(args, lab.lab, keys, (sender, receiver), lab.address(receiver))
+        told = _hand_offs(args, lab.lab, secret, (sender, receiver), lab.address(receiver))
         after = lab.iperf_bits_per_s(sender, receiver)
     return _row(args, link, told, (before + after) / 2)
 
 
 def _hand_offs(
-    args: argparse.Namespace, lab: Any, keys: Path, boxes: tuple[str, str], address: str
+    args: argparse.Namespace, lab: Any, secret: Path, boxes: tuple[str, str], address: str
 ) -> list[dict[str, dict[str, float]]]:
     from tests.lab.inside import start_inside
 
     def command(end: str, at: str) -> list[str]:
-        words = [sys.executable, "-m", "tests.bench.handoff", "--end", end, "--keys", str(keys)]
+        words = [sys.executable, "-m", "tests.bench.handoff", "--end", end, "--secret", str(secret)]
         words += ["--address", at, "--tokens", str(args.tokens), "--wire", args.wire]
         words += ["--rounds", str(args.rounds)]
         words += ["--prefill-tokens-per-s", str(args.prefill_tokens_per_s)]

@@ -221,7 +221,7 @@ class Pair:
             reservation_id=reserved.reservation_id,
             box="B",
             endpoint=self.b.endpoints.kv_endpoint,
-            public_key=self.b.endpoints.public_key,
+            secret=reserved.secret,
             fingerprint=self.b.endpoints.fingerprint,
             cached_tokens=reserved.cached_tokens,
             kv_wire=kv_wire,

@@ -1,4 +1,4 @@
-"""A worker without a model: the real wire protocol over real CURVE sockets, settable latencies.
+"""A worker without a model: the real wire protocol over real closed sockets, settable latencies.
 
 Its token at index i depends on the prompt and i alone, so every text can be foretold whatever
 boxes it came from. `python -m tests.engine.stub_worker --config FILE` runs one as a process.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -28,9 +29,12 @@ from homesplit_engine.wire.messages import (
     Cancel,
     Close,
     Committed,
+    Envelope,
     Failed,
     Finished,
+    Gone,
     HandoffReport,
+    HandoffSecret,
     HandoffTarget,
     Hello,
     Ping,
@@ -46,11 +50,13 @@ from homesplit_engine.wire.messages import (
     Submit,
     Token,
     ToRouter,
+    decode_kv_head,
     decode_kv_message,
     decode_kv_reply,
     decode_to_worker,
     encode,
 )
+from homesplit_engine.wire.seal import Seal, new_seal_key
 from homesplit_engine.wire.sockets import (
     CONTROL_DOMAIN,
     CONTROL_HWM,
@@ -58,7 +64,8 @@ from homesplit_engine.wire.sockets import (
     KV_HWM,
     Gatekeeper,
     bind,
-    connecting_socket,
+    kv_connecting_socket,
+    kv_listening_socket,
     listening_socket,
 )
 
@@ -145,7 +152,8 @@ class StubWorker:
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._work: dict[str, _Work] = {}
-        self._reserved: dict[str, _Work] = {}
+        self._reserved: dict[str, tuple[_Work, Seal]] = {}
+        self._password = secrets.token_urlsafe(32)
         self._outgoing: list[_Handover] = []
         self._steps = 0
         self._busy_until_s = 0.0
@@ -192,10 +200,15 @@ class StubWorker:
         self._ending.clear()
         self._context = zmq.Context()
         peers = {"router": self._keys.allowed["router"]}
-        others = {name: key for name, key in self._keys.allowed.items() if name != "router"}
-        self._gate = Gatekeeper(self._context, {CONTROL_DOMAIN: peers, KV_DOMAIN: others})
-        self._control = self._listen(CONTROL_DOMAIN, MAX_MESSAGE_BYTES, CONTROL_HWM)
-        self._kv = self._listen(KV_DOMAIN, MAX_FRAME_BYTES, KV_HWM)
+        self._gate = Gatekeeper(self._context, {CONTROL_DOMAIN: peers}, {KV_DOMAIN: self._password})
+        self._control = listening_socket(
+            self._context,
+            keys=self._keys,
+            domain=CONTROL_DOMAIN,
+            max_bytes=MAX_MESSAGE_BYTES,
+            hwm=CONTROL_HWM,
+        )
+        self._kv = kv_listening_socket(self._context, max_bytes=MAX_FRAME_BYTES, hwm=KV_HWM)
         self._control_port = _port(bind(self._control, "127.0.0.1", self._control_port))
         self._kv_port = _port(bind(self._kv, "127.0.0.1", self._kv_port))
         self._thread = threading.Thread(target=self._run, name=f"stub {self.box}", daemon=True)
@@ -219,11 +232,6 @@ class StubWorker:
         """Block until the router says Stop (as a process)."""
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(timeout=1.0)
-
-    def _listen(self, domain: str, max_bytes: int, hwm: int) -> zmq.Socket[Any]:
-        return listening_socket(
-            self._context, keys=self._keys, domain=domain, max_bytes=max_bytes, hwm=hwm
-        )
 
     def _fingerprint(self) -> str:
         return ",".join(f"{k}={v}" for k, v in sorted(self.settings.fingerprint_fields.items()))
@@ -353,7 +361,8 @@ class StubWorker:
         if self._refuses(reserve.request_id):
             return
         reservation = f"{self.box}:{reserve.request_id}"
-        self._reserved[reservation] = _Work(
+        secret = HandoffSecret(password=self._password, seal_key=new_seal_key())
+        work = _Work(
             request_id=reserve.request_id,
             prompt=reserve.token_ids[: reserve.prompt_tokens],
             next_index=len(reserve.token_ids) - reserve.prompt_tokens + 1,
@@ -362,14 +371,20 @@ class StubWorker:
             arrived_s=time.monotonic(),
             unread=0,
         )
+        self._reserved[reservation] = (work, Seal(secret.seal_key))
         self._say(
-            Reserved(request_id=reserve.request_id, reservation_id=reservation, cached_tokens=0)
+            Reserved(
+                request_id=reserve.request_id,
+                reservation_id=reservation,
+                cached_tokens=0,
+                secret=secret,
+            )
         )
 
     def _cancel(self, request_id: str) -> None:
         self.cancelled.append(request_id)
         self._work.pop(request_id, None)
-        for name, work in list(self._reserved.items()):
+        for name, (work, _) in list(self._reserved.items()):
             if work.request_id == request_id:
                 del self._reserved[name]
         for outgoing in [one for one in self._outgoing if one.work.request_id == request_id]:
@@ -485,10 +500,10 @@ class StubWorker:
     def _begin_handover(
         self, work: _Work, target: HandoffTarget, token: Token, now_s: float
     ) -> None:
-        socket = connecting_socket(
+        socket = kv_connecting_socket(
             self._context,
-            keys=self._keys,
-            server_key=target.public_key,
+            name=self.box,
+            password=target.secret.password,
             max_bytes=MAX_FRAME_BYTES,
             hwm=KV_HWM,
         )
@@ -520,28 +535,37 @@ class StubWorker:
                 bytes=size,
                 first_token=one.token,
             )
-            one.socket.send_multipart([encode(close), b"k" * min(size, 4096)])
+            envelope = Envelope(reservation_id=close.reservation_id, number=0, asks=True)
+            seal = Seal(one.target.secret.seal_key)
+            one.socket.send_multipart(seal.message(envelope, close, b"k" * min(size, 4096)))
             one.sent = True
 
     def _receive_kv(self, parts: list[bytes]) -> None:
-        close = decode_kv_message(parts[1])
-        if not isinstance(close, Close):
+        envelope = decode_kv_head(parts[1])
+        if not isinstance(envelope, Envelope):
             return
-        work = self._reserved.pop(close.reservation_id, None)
-        known = work is not None
-        why = None if known else "no such reservation"
-        ack = Ack(reservation_id=close.reservation_id, committed=known, why=why)
-        self._kv.send_multipart([parts[0], encode(ack)])
-        if work is not None:
-            self._work[work.request_id] = work
-            self._say(
-                Committed(request_id=work.request_id, bytes=close.bytes, tokens=len(work.prompt))
-            )
+        name = envelope.reservation_id
+        work, seal = self._reserved.pop(name, (None, None))
+        if work is None or seal is None:
+            self._kv.send_multipart([parts[0], encode(Gone(reservation_id=name))])
+            return
+        close = decode_kv_message(seal.open_message(envelope, parts[1:]))
+        assert isinstance(close, Close)
+        ack = Ack(reservation_id=name, committed=True)
+        self._kv.send_multipart([parts[0], *seal.answer(envelope, ack)])
+        self._work[work.request_id] = work
+        self._say(Committed(request_id=work.request_id, bytes=close.bytes, tokens=len(work.prompt)))
 
     def _acknowledged(self, socket: zmq.Socket[Any], parts: list[bytes]) -> None:
-        ack = decode_kv_reply(parts[0])
         one = next((one for one in self._outgoing if one.socket is socket), None)
-        if one is not None:
+        head = decode_kv_head(parts[0])
+        if one is None:
+            return
+        if isinstance(head, Gone):
+            self._handed_over(one, False, "no such reservation")
+        else:
+            seal = Seal(one.target.secret.seal_key)
+            ack = decode_kv_reply(seal.open_answer(head, parts))
             self._handed_over(one, ack.committed, ack.why)
 
     def _handed_over(self, one: _Handover, committed: bool, why: str | None) -> None:

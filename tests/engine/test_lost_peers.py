@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import zmq
 from homesplit_engine.keys import make_keys
-from homesplit_engine.wire import sockets
 from homesplit_engine.wire.messages import (
     Committed,
     Failed,
     HandoffReport,
+    HandoffSecret,
     HandoffTarget,
     Ping,
     Pong,
     Ready,
     StepReport,
 )
+from homesplit_engine.wire.seal import new_seal_key
 
 from tests.engine.client import END_S, Pair, WorkerProcess, submit
 from tests.engine.tiny import generate, make_model, prompt_of
@@ -92,13 +93,10 @@ def test_a_peer_that_stands_still_is_given_up_and_holds_up_nobody_else(
     keys = make_keys(["A", "B", "still"])
     a = WorkerProcess(tmp_path, keys["A"], keys["router"], model, kv_blocks=64)
     b = WorkerProcess(tmp_path, keys["B"], keys["router"], model, kv_blocks=64)
-    context = zmq.Context()
+    # The system takes connections here and nobody speaks: ZeroMQ keeps the frames and tries on.
+    still = socket.create_server(("127.0.0.1", 0))
     try:
-        # Nobody listens at this address: ZeroMQ keeps the frames and tries on.
-        still = sockets.listening_socket(
-            context, keys=keys["still"], domain=sockets.KV_DOMAIN, max_bytes=1000, hwm=1
-        )
-        endpoint = sockets.bind(still, "127.0.0.1", 0)
+        endpoint = f"tcp://127.0.0.1:{still.getsockname()[1]}"
         a.connect()
         ready: Ready = b.connect()
         pair = object.__new__(Pair)
@@ -107,7 +105,7 @@ def test_a_peer_that_stands_still_is_given_up_and_holds_up_nobody_else(
             reservation_id="none",
             box="still",
             endpoint=endpoint,
-            public_key=keys["still"].public,
+            secret=HandoffSecret(password="none", seal_key=new_seal_key()),
             fingerprint=ready.fingerprint,
             cached_tokens=0,
         )
@@ -120,7 +118,7 @@ def test_a_peer_that_stands_still_is_given_up_and_holds_up_nobody_else(
         assert order == ["quick", "stuck"]
         a.wait_until_free()
     finally:
-        context.destroy(linger=0)
+        still.close()
         a.stop()
         b.stop()
 

@@ -325,7 +325,6 @@ def _messages() -> list[Chunk | Close]:
                     from_token=start,
                     tokens=tokens,
                     bytes=tokens * layers,
-                    checksum=0,
                 )
             )
     size = sum(chunk.bytes for chunk in chunks)

@@ -20,14 +20,17 @@ from homesplit_engine.wire.messages import (
     Abort,
     Cancel,
     Chunk,
+    Envelope,
     Failed,
+    Gone,
     Hello,
     Ping,
     Pong,
     Stop,
     encode,
 )
-from homesplit_engine.wire.sockets import connecting_socket
+from homesplit_engine.wire.seal import Seal
+from homesplit_engine.wire.sockets import connecting_socket, kv_connecting_socket
 
 from tests.engine.client import Pair, WorkerProcess, reserve, submit
 from tests.engine.tiny import VOCABULARY, make_model, prompt_of
@@ -90,17 +93,24 @@ def doors(pair: Pair) -> list[tuple[str, str]]:
     return [(ends.control_endpoint, ends.public_key), (ends.kv_endpoint, ends.public_key)]
 
 
-def _knock(endpoint: str, server_key: str, keys: Keys | None, messages: list[list[bytes]]) -> bytes:
-    """What comes back for these messages; nothing is b""."""
-    context = zmq.Context()
+def _knock(
+    endpoint: str, server_key: str, keys: Keys | str | None, messages: list[list[bytes]]
+) -> bytes:
+    """What comes back for these messages, sent with CURVE keys, a password, or neither."""
+    context: zmq.Context[Any] = zmq.Context()
     try:
-        if keys is None:
-            socket: Any = context.socket(zmq.DEALER)
-            socket.linger = 0
-        else:
-            socket = connecting_socket(
-                context, keys=keys, server_key=server_key, max_bytes=2**27, hwm=1000
-            )
+        match keys:
+            case None:
+                socket: Any = context.socket(zmq.DEALER)
+                socket.linger = 0
+            case str():
+                socket = kv_connecting_socket(
+                    context, name="A", password=keys, max_bytes=2**27, hwm=1000
+                )
+            case Keys():
+                socket = connecting_socket(
+                    context, keys=keys, server_key=server_key, max_bytes=2**27, hwm=1000
+                )
         socket.setsockopt(zmq.SNDTIMEO, QUIET_MS)
         socket.connect(endpoint)
         for message in messages:
@@ -113,10 +123,17 @@ def _knock(endpoint: str, server_key: str, keys: Keys | None, messages: list[lis
         context.destroy(linger=200)
 
 
-@pytest.mark.parametrize("who", ["no key", "an unknown key", "another deployment's router"])
+@pytest.mark.parametrize(
+    "who", ["no key", "a password", "an unknown key", "another deployment's router"]
+)
 def test_without_a_key_of_this_deployment_no_door_says_a_byte(serving: Pair, who: str) -> None:
     stranger = make_keys(["A", "B"])
-    keys = {"no key": None, "an unknown key": stranger["A"]}.get(who, stranger["router"])
+    keys = {
+        "no key": None,
+        "a password": "guess",
+        "an unknown key": stranger["A"],
+        "another deployment's router": stranger["router"],
+    }[who]
     for endpoint, public in doors(serving):
         assert _knock(endpoint, public, keys, [[encode(Hello())], [encode(Stop())]]) == b""
 
@@ -215,10 +232,13 @@ def test_noise_and_odd_frames_from_the_router_are_dropped(serving: Pair) -> None
 
 def test_a_message_over_the_limit_cuts_its_sender_off_and_nobody_else(serving: Pair) -> None:
     _, kv = doors(serving)
-    peer = serving.keys["A"]
+    secret = serving.reserve("room", prompt_of(20)).secret
     big = bytes(MAX_MESSAGE_BYTES + 1)
-    assert _knock(*kv, peer, [[bytes(80 * 2**20)]]) == b""
-    assert _knock(*kv, peer, [[encode(Abort(reservation_id="x", why="y" * 10**6)), big]]) == b""
+    assert _knock(*kv, secret.password, [[bytes(80 * 2**20)]]) == b""
+    assert (
+        _knock(*kv, secret.password, [[encode(Envelope(reservation_id="x", number=0)), big]]) == b""
+    )
+    serving.b.send(Cancel(request_id="room"))
     serving.b.send(Ping(ping_id=78))
     serving.b.wait(Pong, lambda pong: pong.ping_id == 78)
 
@@ -236,15 +256,22 @@ def test_a_peers_words_with_anything_in_any_field_touch_no_reservation_of_others
         from_token=0,
         tokens=4,
         bytes=64,
-        checksum=0,
     )
+    seal = Seal(reserved.secret.seal_key)
     messages: list[list[bytes]] = []
     for _ in range(150):
         raw = _bent(value, value.choice([header, Abort(reservation_id="other", why="")]))
-        messages.append([raw, value.randbytes(64)] if value.random() < 0.5 else [raw])
+        name = value.choice([reserved.reservation_id, "other"])
+        envelope = Envelope(reservation_id=name, number=value.randrange(9), asks=True)
+        frame = value.randbytes(value.randrange(80))
+        # Anything in a clear part, behind no seal, behind a broken one, and within a whole one.
+        messages.append([_bent(value, envelope), raw, frame])
+        messages.append([encode(envelope), raw])
+        messages.append([encode(envelope), *seal.message(envelope, header, frame)[1:2], frame])
+        messages.append(seal.raw_message(envelope, raw, frame))
         messages.append([value.randbytes(30)])
-    messages += [[b""], [b"", b"", b"", b""]]
-    _knock(*kv, serving.keys["A"], messages)
+    messages += [[b""], [b"", b"", b"", b""], [encode(Gone(reservation_id="other")), b"", b""]]
+    _knock(*kv, reserved.secret.password, messages)
     serving.b.send(Cancel(request_id="kept"))
 
 

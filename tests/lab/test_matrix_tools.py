@@ -13,10 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from homesplit_engine.keys import make_keys
-from homesplit_engine.wire.messages import Ack, Chunk, Open, encode
-from homesplit_engine.wire.sockets import KV_DOMAIN, Gatekeeper, bind, listening_socket
-from homesplit_engine.wire.sockets import connecting_socket as connecting
+from homesplit_engine.wire.messages import Ack, Chunk, Envelope, Open
+from homesplit_engine.wire.seal import Seal, new_seal_key
+from homesplit_engine.wire.sockets import (
+    KV_DOMAIN,
+    Gatekeeper,
+    bind,
+    kv_connecting_socket,
+    kv_listening_socket,
+)
 
 from tests.lab.matrix.wire import WireSettings
 
@@ -28,17 +33,13 @@ class Ends:
     """A sender and a receiver with the wire between them."""
 
     def __init__(self, folder: Path) -> None:
-        keys = make_keys(["a", "b"])
+        self.seal = Seal(new_seal_key())
         self._context: zmq.Context[Any] = zmq.Context()
-        self._gate = Gatekeeper(self._context, {KV_DOMAIN: keys["b"].allowed})
-        self.receiver = listening_socket(
-            self._context, keys=keys["b"], domain=KV_DOMAIN, max_bytes=2**20, hwm=100
-        )
+        self._gate = Gatekeeper(self._context, {}, {KV_DOMAIN: "sesame"})
+        self.receiver = kv_listening_socket(self._context, max_bytes=2**20, hwm=100)
         reach = bind(self.receiver, "127.0.0.1", 0)
         self.order_file = folder / "order"
         settings = WireSettings(
-            sender=keys["a"],
-            receiver=keys["b"],
             listen=f"tcp://127.0.0.1:{_free_port()}",
             reach=reach,
             order_file=str(self.order_file),
@@ -46,17 +47,18 @@ class Ends:
         (folder / "wire.json").write_bytes(msgspec.json.encode(settings))
         words = [sys.executable, "-m", "tests.lab.matrix.wire", str(folder / "wire.json")]
         self._process = subprocess.Popen(words)
-        self.sender = connecting(
-            self._context, keys=keys["a"], server_key=keys["b"].public, max_bytes=2**20, hwm=100
+        self.sender = kv_connecting_socket(
+            self._context, name="a", password="sesame", max_bytes=2**20, hwm=100
         )
         self.sender.connect(settings.listen)
 
     def send(self, count: int) -> list[list[bytes]]:
         """Send an opening and so many chunks; what went out."""
-        messages = [[encode(_OPEN)]]
+        messages = [self.seal.message(_ENVELOPE, _OPEN)]
         for number in range(count):
             header = msgspec.structs.replace(_CHUNK, sequence=number)
-            messages.append([encode(header), bytes([number]) * 16])
+            envelope = msgspec.structs.replace(_ENVELOPE, number=1 + number)
+            messages.append(self.seal.message(envelope, header, bytes([number]) * 16))
         for message in messages:
             self.sender.send_multipart(message)
         return messages
@@ -88,9 +90,8 @@ _OPEN = Open(
     prompt_tokens=4,
     dtype="same",
 )
-_CHUNK = Chunk(
-    reservation_id="v", sequence=0, layer=0, from_token=0, tokens=1, bytes=16, checksum=0
-)
+_CHUNK = Chunk(reservation_id="v", sequence=0, layer=0, from_token=0, tokens=1, bytes=16)
+_ENVELOPE = Envelope(reservation_id="v", number=0)
 
 
 def _free_port() -> int:
@@ -113,7 +114,8 @@ def test_without_an_order_everything_passes_both_ways(ends: Ends) -> None:
     assert ends.receiver.poll(WAIT_MS)
     identity, *first = ends.receiver.recv_multipart()
     assert [first, *ends.received(3)] == sent
-    ends.receiver.send_multipart([identity, encode(Ack(reservation_id="v", committed=True))])
+    answer = ends.seal.answer(_ENVELOPE, Ack(reservation_id="v", committed=True))
+    ends.receiver.send_multipart([identity, *answer])
     assert ends.sender.poll(WAIT_MS)
 
 
@@ -127,7 +129,7 @@ def test_an_order_damages_one_frame_and_no_more(ends: Ends, order: str, numbers:
     got = ends.received(1 + len(numbers))
     assert got[0] == sent[0]
     assert [message[0] for message in got[1:]] == [sent[1 + n][0] for n in numbers]
-    changed = [message[1] != sent[1 + n][1] for message, n in zip(got[1:], numbers, strict=True)]
+    changed = [message[2] != sent[1 + n][2] for message, n in zip(got[1:], numbers, strict=True)]
     assert changed == [order == "flip", *[False] * (len(numbers) - 1)]
     assert not ends.order_file.exists()
 

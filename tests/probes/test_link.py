@@ -62,7 +62,7 @@ def test_driving_tries_each_way_and_says_why_one_is_closed(listener: link.Listen
     assert "refused" in answer["ways"][0]["why"].lower()
     assert answer["out_1"]["value"] > 1e6
     assert answer["in_4"]["unit"] == "B/s"
-    assert answer["curve_out"]["value"] is None or answer["curve_out"]["value"] > 1e6
+    assert answer["sealed_out"]["value"] is None or answer["sealed_out"]["value"] > 1e6
     assert answer["in_busy"]["value"] > 1e6
     assert "all cores of both boxes work" in answer["out_busy"]["method"]
 

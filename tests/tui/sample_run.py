@@ -96,7 +96,7 @@ def machines() -> Iterator[events.Event]:
                 p50=measured([0.0003], unit="s", method="zmq"),
                 p99=measured([0.0009], unit="s", method="zmq"),
             ),
-            encrypted_a_to_b=measured([110e6], unit="bytes/s", method="zmq curve"),
+            encrypted_a_to_b=measured([110e6], unit="bytes/s", method="ZeroMQ sealed"),
             label_bytes_per_s=125e6,
         )
     )

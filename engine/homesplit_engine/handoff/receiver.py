@@ -1,8 +1,8 @@
 """Takes KV in: a thread that writes frames into reserved blocks and commits only the whole.
 
 A hand-off is refused, and its reservation freed, at the first thing that is not as it must
-be: another sender, another fingerprint, a missing, repeated or damaged frame, a wrong size.
-Frames for a reservation that is gone are dropped.
+be: another fingerprint, a missing, repeated or damaged frame, a wrong size. Whoever has not the
+reservation's key, and frames for a reservation that is gone, are not heard.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,6 @@ from msgspec import Struct
 from zmq.utils.monitor import recv_monitor_message
 
 from homesplit_engine.cache import KvPool, Place
-from homesplit_engine.config import Keys
 from homesplit_engine.handoff.layout import Piece, piece_bytes, unpack
 from homesplit_engine.handoff.ledger import HandoffRefused, Ledger
 from homesplit_engine.records import KvWire
@@ -31,13 +29,17 @@ from homesplit_engine.wire.messages import (
     Ack,
     Chunk,
     Close,
+    Envelope,
+    Gone,
     KvMessage,
     Open,
     ProtocolError,
     Token,
+    decode_kv_head,
     decode_kv_message,
     encode,
 )
+from homesplit_engine.wire.seal import Seal, SealBroken
 
 IDLE_S = 60.0
 """A hand-off that has begun and sends nothing for this long is given up."""
@@ -61,6 +63,7 @@ class Incoming:
         reservation_id: str,
         request_id: str,
         from_box: str,
+        seal_key: bytes,
         place: Place,
         cached_tokens: int,
         prompt_tokens: int,
@@ -69,6 +72,7 @@ class Incoming:
         self.reservation_id = reservation_id
         self.request_id = request_id
         self.from_box = from_box
+        self.seal = Seal(seal_key)
         self.place = place
         self.cached_tokens = cached_tokens
         self.prompt_tokens = prompt_tokens
@@ -86,7 +90,6 @@ class Receiver:
         self,
         context: zmq.Context[Any],
         *,
-        keys: Keys,
         host: str,
         port: int,
         fingerprint: str,
@@ -102,13 +105,11 @@ class Receiver:
         self._incoming: dict[str, Incoming] = {}
         self._lock = threading.Lock()
         """Held while bytes are written, so that nobody frees blocks under the writing hand."""
-        self._socket = sockets.listening_socket(
-            context,
-            keys=keys,
-            domain=sockets.KV_DOMAIN,
-            max_bytes=MAX_FRAME_BYTES,
-            hwm=sockets.KV_HWM,
+        self._socket = sockets.kv_listening_socket(
+            context, max_bytes=MAX_FRAME_BYTES, hwm=sockets.KV_HWM
         )
+        self._room = bytearray()
+        """Where a frame is opened, over and over: it stays in the processor's cache."""
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self.endpoint = sockets.bind(self._socket, host, port)
         self._stopping = threading.Event()
@@ -157,31 +158,66 @@ class Receiver:
         self._socket.close(linger=0)
 
     def _take(self, frames: list[zmq.Frame]) -> None:
-        if not 2 <= len(frames) <= 3:
+        if not 3 <= len(frames) <= 4:
             return
+        parts = [part.buffer for part in frames[1:]]
         try:
-            message = decode_kv_message(frames[1].buffer)
+            envelope = decode_kv_head(parts[0])
         except ProtocolError:
             return
-        frame = frames[2].buffer if len(frames) == 3 else None
-        peer = sockets.peer_name(frames[1])
-        answer: Ack | None = None
+        if isinstance(envelope, Envelope):
+            answer = self._answer(envelope, parts, int(frames[1].get(zmq.SRCFD)))
+            if answer is not None:
+                self._reply(frames[0], answer)
+
+    def _answer(
+        self, envelope: Envelope, parts: list[memoryview], connection: int
+    ) -> list[bytes] | None:
+        """Deals with one sealed message; the parts of what is said to it, None for nothing."""
+        with self._lock:
+            incoming = self._incoming.get(envelope.reservation_id)
+        gone = [encode(Gone(reservation_id=envelope.reservation_id))] if envelope.asks else None
+        if incoming is None:
+            return gone
         try:
-            answer = self._handle(message, peer, frame, int(frames[1].get(zmq.SRCFD)))
+            message, frame = self._unsealed(incoming, envelope, parts)
+            ack = self._handle(message, incoming.from_box, frame, connection)
+        except SealBroken:
+            if incoming.connection != connection:
+                # Not from whoever opened the hand-off: it has no say in it.
+                return gone
+            why = f"message {envelope.number} is damaged: its seal does not hold"
+            ack = self._refuse(envelope, why)
         except HandoffRefused as refusal:
-            self._fail(message.reservation_id, str(refusal))
-            answer = Ack(reservation_id=message.reservation_id, committed=False, why=str(refusal))
-        if answer is not None:
-            self._reply(frames[0], answer)
+            ack = self._refuse(envelope, str(refusal))
+        except ProtocolError:
+            return None
+        if isinstance(ack, Gone):
+            return gone
+        return None if ack is None else incoming.seal.answer(envelope, ack)
+
+    def _unsealed(
+        self, incoming: Incoming, envelope: Envelope, parts: list[memoryview]
+    ) -> tuple[KvMessage, memoryview | None]:
+        message = decode_kv_message(incoming.seal.open_message(envelope, parts))
+        if message.reservation_id != incoming.reservation_id:
+            raise HandoffRefused("a message speaks of another reservation")
+        if len(parts) < 3:
+            return message, None
+        return message, incoming.seal.open_frame(envelope, parts, self._room)
+
+    def _refuse(self, envelope: Envelope, why: str) -> Ack:
+        self._fail(envelope.reservation_id, why)
+        return Ack(reservation_id=envelope.reservation_id, committed=False, why=why)
 
     def _handle(
         self, message: KvMessage, peer: str, frame: memoryview | None, connection: int
-    ) -> Ack | None:
+    ) -> Ack | Gone | None:
         """Deals with one message; raises HandoffRefused when the hand-off must not go on."""
         with self._lock:
             incoming = self._incoming.get(message.reservation_id)
-            if incoming is None or incoming.from_box != peer:
-                return _unknown(message)
+            if incoming is None:
+                return Gone(reservation_id=message.reservation_id)
             incoming.heard_s = time.monotonic()
             incoming.connection = connection
             arrived: Arrived | None = None
@@ -248,8 +284,6 @@ class Receiver:
         in_range = 0 <= piece.layer <= piece.layer + piece.layers <= self._pool.shape.layers
         expected = piece_bytes(self._pool.shape, piece, incoming.wire) if in_range else 0
         incoming.ledger.check(chunk, expected_bytes=expected, frame_bytes=frame.nbytes)
-        if zlib.crc32(frame) != chunk.checksum:
-            raise HandoffRefused(f"frame {chunk.sequence} is damaged: its checksum differs")
         unpack(self._pool, incoming.place, piece, frame, incoming.wire)
         incoming.ledger.note(chunk)
 
@@ -268,10 +302,10 @@ class Receiver:
         if incoming is not None:
             self._failed(incoming.request_id, why)
 
-    def _reply(self, identity: zmq.Frame, answer: Ack) -> None:
+    def _reply(self, identity: zmq.Frame, answer: list[bytes]) -> None:
         # A peer that is gone needs no answer; one that reads none waits out its own time.
         with contextlib.suppress(zmq.ZMQError):
-            self._socket.send_multipart([identity.bytes, encode(answer)], zmq.NOBLOCK)
+            self._socket.send_multipart([identity.bytes, *answer], zmq.NOBLOCK)
 
     def _lose(self, connection: int) -> None:
         """Every hand-off that was coming by this connection has failed."""
@@ -293,17 +327,6 @@ class Receiver:
             ]
         for reservation_id in idle:
             self._fail(reservation_id, f"nothing came for {IDLE_S:.0f} s")
-
-
-def _unknown(message: KvMessage) -> Ack | None:
-    """A late or foreign message: frames are dropped, whoever opens or closes is told."""
-    if isinstance(message, Chunk | Abort):
-        return None
-    return Ack(
-        reservation_id=message.reservation_id,
-        committed=False,
-        why="this reservation is not held here (cancelled, expired, or another box's)",
-    )
 
 
 def _whole(incoming: Incoming, close: Close) -> Arrived:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,6 @@ from msgspec import Struct
 from zmq.utils.monitor import recv_monitor_message
 
 from homesplit_engine.cache import KvPool, Place
-from homesplit_engine.config import Keys
 from homesplit_engine.handoff.frames import SEND_FROM_BYTES
 from homesplit_engine.handoff.layout import Piece, cut, pack, piece_bytes
 from homesplit_engine.records import TransferEvent
@@ -29,14 +27,17 @@ from homesplit_engine.wire.messages import (
     Abort,
     Chunk,
     Close,
+    Envelope,
+    Gone,
     HandoffTarget,
     KvMessage,
     Open,
     ProtocolError,
     Token,
+    decode_kv_head,
     decode_kv_reply,
-    encode,
 )
+from homesplit_engine.wire.seal import Seal, SealBroken
 from homesplit_engine.wire.wake import Waker
 
 STALL_S = 5.0
@@ -45,6 +46,7 @@ queued frames have gone, so a link of 4 Mbit/s or more is never taken for one th
 WAIT_MS = 50
 """How often the thread looks at deadlines when nothing comes."""
 _REPLY_BYTES = 2**20
+GONE = "does not hold this reservation (cancelled, expired, or another box's)"
 _LOST = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -90,6 +92,9 @@ class Outgoing:
         self.chunks = 0
         self.bytes = 0
         self.pending: Piece | None = None
+        self.seal = Seal(target.secret.seal_key)
+        self.messages = 0
+        """How many have been sealed; each has its own number."""
         self.closed_s: float | None = None
         self.opened = False
         self.over = False
@@ -115,11 +120,11 @@ _Note = _Layer | _Prefilled | _GivenUp
 class _Peer:
     """The connection to one peer's hand-off socket."""
 
-    def __init__(self, context: zmq.Context[Any], keys: Keys, target: HandoffTarget) -> None:
-        self.socket = sockets.connecting_socket(
+    def __init__(self, context: zmq.Context[Any], box: str, target: HandoffTarget) -> None:
+        self.socket = sockets.kv_connecting_socket(
             context,
-            keys=keys,
-            server_key=target.public_key,
+            name=box,
+            password=target.secret.password,
             max_bytes=_REPLY_BYTES,
             hwm=sockets.KV_HWM,
         )
@@ -139,14 +144,12 @@ class Sender:
         self,
         context: zmq.Context[Any],
         *,
-        keys: Keys,
         box: str,
         fingerprint: str,
         pool: KvPool,
         ended: Callable[[Outgoing, HandoffResult], None],
     ) -> None:
         self._context = context
-        self._keys = keys
         self._box = box
         self._fingerprint = fingerprint
         self._pool = pool
@@ -267,7 +270,6 @@ class Sender:
                 from_token=piece.start,
                 tokens=piece.end - piece.start,
                 bytes=frame.nbytes,
-                checksum=zlib.crc32(frame),
             )
             self._send(outgoing, header, frame)
             outgoing.chunks += 1
@@ -315,7 +317,7 @@ class Sender:
     ) -> None:
         """Sends as soon as the peer takes it, listening meanwhile; raises _Given."""
         socket = self._peer(outgoing.target).socket
-        parts: list[Any] = [encode(message)] + ([] if frame is None else [frame])
+        parts = _sealed(outgoing, message, frame)
         began = time.monotonic()
         while not socket.poll(50, zmq.POLLOUT):
             self._hear()
@@ -332,9 +334,9 @@ class Sender:
         socket.send_multipart(parts, copy=False)
 
     def _peer(self, target: HandoffTarget) -> _Peer:
-        key = (target.endpoint, target.public_key)
+        key = _door(target)
         if key not in self._peers:
-            peer = self._peers[key] = _Peer(self._context, self._keys, target)
+            peer = self._peers[key] = _Peer(self._context, self._box, target)
             self._poller.register(peer.socket, zmq.POLLIN)
             self._poller.register(peer.monitor, zmq.POLLIN)
         return self._peers[key]
@@ -345,11 +347,11 @@ class Sender:
         """Takes in every answer and every lost connection; gives up who waits too long."""
         for key, peer in list(self._peers.items()):
             while peer.socket.poll(0):
-                self._answer(peer.socket.recv())
+                self._answer(peer.socket.recv_multipart())
             if peer.monitor.poll(0):
                 event = int(recv_monitor_message(peer.monitor)["event"])
                 lost = not event & _REFUSED
-                self._lose(key, "the connection was lost" if lost else "it does not take our key")
+                self._lose(key, "the connection was lost" if lost else "it does not let us in")
         now = time.monotonic()
         for outgoing in list(self._waiting.values()):
             late = now > _answer_due_s(outgoing)
@@ -358,15 +360,21 @@ class Sender:
             elif late or now > outgoing.deadline_s:
                 self._abandon(outgoing, f"{outgoing.target.box} did not answer in time")
 
-    def _answer(self, raw: bytes) -> None:
+    def _answer(self, parts: list[bytes]) -> None:
         try:
-            ack = decode_kv_reply(raw)
-        except ProtocolError:
+            head = decode_kv_head(parts[0])
+            outgoing = self._waiting.get(head.reservation_id)
+            if outgoing is None:
+                return
+            if isinstance(head, Gone):
+                self._end(outgoing, committed=False, why=f"{outgoing.target.box} {GONE}")
+            elif len(parts) == 2:
+                ack = decode_kv_reply(outgoing.seal.open_answer(head, parts))
+                why = None if ack.committed else (ack.why or "the peer refused it")
+                self._end(outgoing, committed=ack.committed, why=why)
+        except (ProtocolError, SealBroken):
+            # Nobody's word: who waits for an answer that never comes is given up in time.
             return
-        outgoing = self._waiting.get(ack.reservation_id)
-        if outgoing is not None:
-            why = None if ack.committed else (ack.why or "the peer refused it")
-            self._end(outgoing, committed=ack.committed, why=why)
 
     def _lose(self, key: tuple[str, str], what: str) -> None:
         """Frames may be gone for good: every hand-off over this connection has failed."""
@@ -375,17 +383,17 @@ class Sender:
         self._poller.unregister(peer.monitor)
         peer.close()
         for outgoing in list(self._waiting.values()):
-            if (outgoing.target.endpoint, outgoing.target.public_key) == key:
+            if _door(outgoing.target) == key:
                 box, endpoint = outgoing.target.box, outgoing.target.endpoint
                 self._end(outgoing, committed=False, why=f"{box} at {endpoint}: {what}")
 
     def _abandon(self, outgoing: Outgoing, why: str) -> None:
         if outgoing.over:
             return
-        peer = self._peers.get((outgoing.target.endpoint, outgoing.target.public_key))
+        peer = self._peers.get(_door(outgoing.target))
         if peer is not None and outgoing.opened and peer.socket.poll(0, zmq.POLLOUT):
             abort = Abort(reservation_id=outgoing.target.reservation_id, why=why)
-            peer.socket.send(encode(abort))
+            peer.socket.send_multipart(_sealed(outgoing, abort))
         self._end(outgoing, committed=False, why=why)
 
     def _end(self, outgoing: Outgoing, *, committed: bool, why: str | None) -> None:
@@ -405,6 +413,21 @@ class Sender:
             committed=committed,
         )
         self._ended(outgoing, HandoffResult(event=event, why=why))
+
+
+def _door(target: HandoffTarget) -> tuple[str, str]:
+    """What a connection is known by: a worker that was started again has another password."""
+    return (target.endpoint, target.secret.password)
+
+
+def _sealed(outgoing: Outgoing, message: KvMessage, frame: memoryview | None = None) -> list[bytes]:
+    envelope = Envelope(
+        reservation_id=outgoing.target.reservation_id,
+        number=outgoing.messages,
+        asks=isinstance(message, Open | Close),
+    )
+    outgoing.messages += 1
+    return outgoing.seal.message(envelope, message, frame)
 
 
 def _answer_due_s(outgoing: Outgoing) -> float:

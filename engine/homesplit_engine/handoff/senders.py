@@ -9,7 +9,6 @@ from typing import Any
 import zmq
 
 from homesplit_engine.cache import KvPool
-from homesplit_engine.config import Keys
 from homesplit_engine.handoff.sender import HandoffResult, Outgoing, Sender
 from homesplit_engine.wire.messages import Token
 
@@ -21,18 +20,17 @@ class Senders:
         self,
         context: zmq.Context[Any],
         *,
-        keys: Keys,
         box: str,
         fingerprint: str,
         pool: KvPool,
         ended: Callable[[Outgoing, HandoffResult], None],
     ) -> None:
         self._make: Callable[[], Sender] = lambda: Sender(
-            context, keys=keys, box=box, fingerprint=fingerprint, pool=pool, ended=ended
+            context, box=box, fingerprint=fingerprint, pool=pool, ended=ended
         )
         self._lock = threading.Lock()
-        self._senders: dict[tuple[str, str], Sender] = {}
-        """By the peer's endpoint and key: as many as there are boxes beside this one."""
+        self._senders: dict[str, Sender] = {}
+        """By the peer's endpoint: as many as there are boxes beside this one."""
 
     def stop_soon(self) -> None:
         """Asks all threads to end; hand-offs under way are not told."""
@@ -61,7 +59,7 @@ class Senders:
         self._to(outgoing).give_up(outgoing, why)
 
     def _to(self, outgoing: Outgoing) -> Sender:
-        key = (outgoing.target.endpoint, outgoing.target.public_key)
+        key = outgoing.target.endpoint
         with self._lock:
             sender = self._senders.get(key)
             if sender is None:

@@ -252,7 +252,7 @@ class Fleet:
             reservation_id=reserved.reservation_id,
             box=box,
             endpoint=link.address.kv_endpoint,
-            public_key=link.address.public_key,
+            secret=reserved.secret,
             fingerprint=link.ready.fingerprint,
             cached_tokens=reserved.cached_tokens,
         )

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from homesplit_engine.records import KvWire, StepEvent, TransferEvent, WorkerStatus
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 MAX_MESSAGE_BYTES = 8 * 2**20
 """Largest control message that is decoded."""
 MAX_FRAME_BYTES = 64 * 2**20
@@ -41,13 +41,25 @@ class SamplingParams(Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
 
 
+class HandoffSecret(Struct, frozen=True, kw_only=True):
+    """What lets one box hand one request over; it travels over the routers' CURVE sockets only."""
+
+    password: str
+    """Opens the receiving worker's door; the same until that worker is started again."""
+    seal_key: bytes
+    """Seals the messages of this hand-off and of no other: 32 random bytes."""
+
+    def __repr__(self) -> str:
+        return "HandoffSecret(...)"
+
+
 class HandoffTarget(Struct, frozen=True, kw_only=True):
     """Where a prefill worker sends the KV of one request, as the decode worker reserved it."""
 
     reservation_id: str
     box: str
     endpoint: str
-    public_key: str
+    secret: HandoffSecret
     fingerprint: str
     cached_tokens: int
     """Leading prompt tokens the decode box already holds; only the rest is sent."""
@@ -146,6 +158,7 @@ class Reserved(Struct, frozen=True, kw_only=True, tag="reserved"):
     request_id: str
     reservation_id: str
     cached_tokens: int
+    secret: HandoffSecret
 
 
 class Refused(Struct, frozen=True, kw_only=True, tag="refused"):
@@ -227,6 +240,26 @@ ToWorker = Hello | Submit | Reserve | Cancel | Ping | Stop
 ToRouter = Ready | Reserved | Refused | StepReport | HandoffReport | Committed | Failed | Pong
 
 # ------------------------------------------------------------------ worker -> worker
+#
+# A KV message goes as [Envelope, sealed message] or [Envelope, sealed Chunk, sealed frame], its
+# answer as [Envelope, sealed Ack] or [Gone]. `wire/seal.py` seals.
+
+
+class Envelope(Struct, frozen=True, kw_only=True, tag="env"):
+    """The clear part of a sealed message: which hand-off, and which of its messages."""
+
+    reservation_id: str
+    number: int
+    """Counts the sender's messages of this hand-off from 0; an answer bears that of its message."""
+    asks: bool = False
+    """The sender wants to be told when the reservation is not held."""
+
+
+class Gone(Struct, frozen=True, kw_only=True, tag="gone"):
+    """The reservation is not held here (cancelled, expired, or another box's): clear, for there
+    is no key to seal it with. Whoever forges it can do no more than who cuts the connection."""
+
+    reservation_id: str
 
 
 class Open(Struct, frozen=True, kw_only=True, tag="open"):
@@ -255,8 +288,6 @@ class Chunk(Struct, frozen=True, kw_only=True, tag="chunk"):
     from_token: int
     tokens: int
     bytes: int
-    checksum: int
-    """zlib.crc32 of the frame."""
     layers: int = 1
     """Small chunks send several layers in one frame, one layer behind the other."""
 
@@ -287,6 +318,7 @@ class Ack(Struct, frozen=True, kw_only=True, tag="ack"):
 
 KvMessage = Open | Chunk | Close | Abort
 KvReply = Ack
+KvHead = Envelope | Gone
 
 
 class ProtocolError(Exception):
@@ -298,11 +330,12 @@ _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker
 _to_router: msgspec.msgpack.Decoder[ToRouter] = msgspec.msgpack.Decoder(ToRouter)
 _kv_message: msgspec.msgpack.Decoder[KvMessage] = msgspec.msgpack.Decoder(KvMessage)
 _kv_reply: msgspec.msgpack.Decoder[KvReply] = msgspec.msgpack.Decoder(KvReply)
+_kv_head: msgspec.msgpack.Decoder[KvHead] = msgspec.msgpack.Decoder(KvHead)
 
 Raw = bytes | bytearray | memoryview
 
 
-def encode(message: ToWorker | ToRouter | KvMessage | KvReply) -> bytes:
+def encode(message: ToWorker | ToRouter | KvMessage | KvReply | KvHead) -> bytes:
     """One message as msgpack bytes."""
     return _encoder.encode(message)
 
@@ -341,5 +374,13 @@ def decode_kv_reply(raw: Raw) -> KvReply:
     """A receiving worker's answer; raises ProtocolError."""
     try:
         return _kv_reply.decode(_checked(raw))
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(str(error)) from error
+
+
+def decode_kv_head(raw: Raw) -> KvHead:
+    """The clear first part of a message between two workers; raises ProtocolError."""
+    try:
+        return _kv_head.decode(_checked(raw))
     except msgspec.MsgspecError as error:
         raise ProtocolError(str(error)) from error

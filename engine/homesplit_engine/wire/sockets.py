@@ -1,12 +1,15 @@
-"""ZeroMQ sockets as every process here opens them: CURVE, bounded, and never waiting for ever.
+"""ZeroMQ sockets as every process here opens them: closed, bounded, and never waiting for ever.
 
-A listening socket lets in exactly the keys it was told (ZAP); whoever connects names the
-key it expects to find. `Gatekeeper` answers ZeroMQ's question "may this key come in?" and
-must be started before the first listening socket of its context binds.
+The control door has CURVE: it lets in exactly the keys it was told (ZAP), and whoever connects
+names the key it expects to find. The KV door has a password, which keeps strangers out before
+they can send a byte; what goes through it is sealed (`wire/seal.py`). `Gatekeeper` answers
+ZeroMQ's question "may this one come in?" and must be started before the first listening socket
+of its context binds.
 """
 
 from __future__ import annotations
 
+import hmac
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -42,17 +45,24 @@ class SocketError(Exception):
 
 
 class Gatekeeper:
-    """Lets exactly the allowed CURVE keys into the listening sockets of one context (ZAP).
+    """Lets exactly those allowed into the listening sockets of one context (ZAP).
 
-    `allowed` maps a domain (`control`, `kv`) to peers: name to public key (Z85). The name is
-    afterwards known to the receiver of a message by `peer_name`.
+    `allowed` maps a domain (`control`) to peers: name to public CURVE key (Z85); the name is
+    afterwards known to the receiver of a message by `peer_name`. `passwords` maps a domain (`kv`)
+    to the one password that opens it.
     """
 
-    def __init__(self, context: zmq.Context[Any], allowed: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        allowed: Mapping[str, Mapping[str, str]],
+        passwords: Mapping[str, str] | None = None,
+    ) -> None:
         self._names = {
             domain: {z85.decode(key): name for name, key in peers.items()}
             for domain, peers in allowed.items()
         }
+        self._passwords = {name: word.encode() for name, word in (passwords or {}).items()}
         self._socket = context.socket(zmq.REP)
         self._socket.linger = 0
         self._socket.bind(_ZAP_ENDPOINT)
@@ -82,24 +92,48 @@ class Gatekeeper:
     def _verdict(self, question: list[bytes]) -> list[bytes]:
         version, request_id, domain, _address, _identity, mechanism, *credentials = question
         name = None
-        if version == _ZAP_VERSION and mechanism == b"CURVE" and len(credentials) == 1:
-            name = self._names.get(domain.decode(errors="replace"), {}).get(credentials[0])
+        if version == _ZAP_VERSION:
+            name = self._name(domain.decode(errors="replace"), mechanism, credentials)
         if name is None:
             return [_ZAP_VERSION, request_id, b"400", b"this key is not let in here", b"", b""]
         return [_ZAP_VERSION, request_id, b"200", b"OK", name.encode(), b""]
+
+    def _name(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> str | None:
+        right = self._passwords.get(domain)
+        if mechanism == b"CURVE" and len(credentials) == 1:
+            return self._names.get(domain, {}).get(credentials[0])
+        if mechanism == b"PLAIN" and len(credentials) == 2 and right is not None:
+            name, password = credentials
+            if hmac.compare_digest(password, right):
+                return name.decode(errors="replace")
+        return None
 
 
 def listening_socket(
     context: zmq.Context[Any], *, keys: Keys, domain: str, max_bytes: int, hwm: int
 ) -> zmq.Socket[Any]:
     """A ROUTER socket with our CURVE identity; messages over `max_bytes` cut the peer off."""
-    socket = _bounded(context.socket(zmq.ROUTER), max_bytes, hwm)
+    socket = _router(context, domain, max_bytes, hwm)
     socket.curve_server = True
     socket.curve_secretkey = keys.secret.encode()
-    socket.zap_domain = domain.encode()
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    # A peer that restarts under its old name takes the place of its dead connection.
-    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    return socket
+
+
+def kv_listening_socket(context: zmq.Context[Any], *, max_bytes: int, hwm: int) -> zmq.Socket[Any]:
+    """A ROUTER socket that the KV door's password opens; only what is sealed is trusted."""
+    socket = _router(context, KV_DOMAIN, max_bytes, hwm)
+    socket.plain_server = True
+    return socket
+
+
+def kv_connecting_socket(
+    context: zmq.Context[Any], *, name: str, password: str, max_bytes: int, hwm: int
+) -> zmq.Socket[Any]:
+    """A DEALER socket that opens a peer's KV door as the box `name`."""
+    socket = _bounded(context.socket(zmq.DEALER), max_bytes, hwm)
+    socket.plain_username = name.encode()
+    socket.plain_password = password.encode()
+    socket.setsockopt(zmq.ROUTING_ID, name.encode())
     return socket
 
 
@@ -133,6 +167,15 @@ def bind(socket: zmq.Socket[Any], host: str, port: int) -> str:
 def peer_name(frame: zmq.Frame) -> str:
     """The name under which the sender of a received frame was let in."""
     return str(frame.get("User-Id"))
+
+
+def _router(context: zmq.Context[Any], domain: str, max_bytes: int, hwm: int) -> zmq.Socket[Any]:
+    socket = _bounded(context.socket(zmq.ROUTER), max_bytes, hwm)
+    socket.zap_domain = domain.encode()
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    # A peer that restarts under its old name takes the place of its dead connection.
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    return socket
 
 
 def _bounded(socket: zmq.Socket[Any], max_bytes: int, hwm: int) -> zmq.Socket[Any]:

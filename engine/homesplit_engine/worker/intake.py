@@ -16,6 +16,7 @@ from homesplit_engine.scheduler import Refusal
 from homesplit_engine.wire.messages import (
     Cancel,
     Failed,
+    HandoffSecret,
     Hello,
     Ping,
     Pong,
@@ -27,6 +28,7 @@ from homesplit_engine.wire.messages import (
     ToRouter,
     ToWorker,
 )
+from homesplit_engine.wire.seal import new_seal_key
 from homesplit_engine.worker.about import About
 from homesplit_engine.worker.asked import refused, request_of, wrong_with
 from homesplit_engine.worker.state import State
@@ -47,6 +49,7 @@ class Intake:
         runner: Runner,
         receiver: Receiver,
         senders: Senders,
+        kv_password: str,
         failed: Callable[[str, FailureKind, str], None],
     ) -> None:
         """`failed` tells the router of a request that can't go on: id, kind, reason."""
@@ -55,6 +58,7 @@ class Intake:
         self._runner = runner
         self._receiver = receiver
         self._senders = senders
+        self._kv_password = kv_password
         self._failed = failed
 
     def hear(self, message: ToWorker) -> Sequence[ToRouter]:
@@ -131,10 +135,12 @@ class Intake:
                 refusal = state.scheduler.reserve(request, now_s=now_s)
             if refusal is not None:
                 return [refused(message.request_id, refusal)]
+            secret = HandoffSecret(password=self._kv_password, seal_key=new_seal_key())
             incoming = Incoming(
                 reservation_id=uuid.uuid4().hex,
                 request_id=message.request_id,
                 from_box=message.from_box,
+                seal_key=secret.seal_key,
                 place=self._runner.place(request),
                 cached_tokens=request.cached_tokens,
                 prompt_tokens=len(request.tokens),
@@ -146,6 +152,7 @@ class Intake:
                 request_id=message.request_id,
                 reservation_id=incoming.reservation_id,
                 cached_tokens=request.cached_tokens,
+                secret=secret,
             )
         ]
 

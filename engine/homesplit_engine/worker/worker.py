@@ -7,6 +7,7 @@ Threads: `control` (router's messages, answered at once), the main thread (steps
 from __future__ import annotations
 
 import os
+import secrets
 
 import psutil
 import zmq
@@ -50,10 +51,15 @@ class Worker:
         runner = Runner(loaded, pool)
         handoffs = Handoffs(self.state, tell=self._tell, failed=self._tell_failed)
         self._context = zmq.Context()
-        self._gate = sockets.Gatekeeper(self._context, _let_in(keys))
+        # Made afresh for each process: who was let in by the last one asks the router again.
+        kv_password = secrets.token_urlsafe(32)
+        self._gate = sockets.Gatekeeper(
+            self._context,
+            {sockets.CONTROL_DOMAIN: {ROUTER: keys.allowed[ROUTER]}},
+            {sockets.KV_DOMAIN: kv_password},
+        )
         self._receiver = Receiver(
             self._context,
-            keys=keys,
             host=config.kv_bind_host or config.bind_host,
             port=config.kv_port,
             fingerprint=loaded.fingerprint,
@@ -63,7 +69,6 @@ class Worker:
         )
         self._senders = Senders(
             self._context,
-            keys=keys,
             box=config.box,
             fingerprint=loaded.fingerprint,
             pool=pool,
@@ -75,6 +80,7 @@ class Worker:
             runner=runner,
             receiver=self._receiver,
             senders=self._senders,
+            kv_password=kv_password,
             failed=self._tell_failed,
         )
         self._steps = Steps(
@@ -136,13 +142,6 @@ class Worker:
 
     def _tell_failed(self, request_id: str, kind: FailureKind, what: str) -> None:
         self._control.tell(failed_message(request_id, kind, what))
-
-
-def _let_in(keys: Keys) -> dict[str, dict[str, str]]:
-    """Which keys may come in at which door: the router's here, the peers' there."""
-    router = {name: key for name, key in keys.allowed.items() if name == ROUTER}
-    peers = {name: key for name, key in keys.allowed.items() if name != ROUTER}
-    return {sockets.CONTROL_DOMAIN: router, sockets.KV_DOMAIN: peers}
 
 
 def _parent(pid: int | None) -> psutil.Process | None:
