@@ -3,8 +3,8 @@
     python -m tests.lab.soak --minutes N [--seed S]
 
 The deployment is that of the fault matrix. Four clients ask at random, some leave early, some
-sample; the mode changes; about every half minute something breaks. Every greedy text is compared
-with the undisturbed one. Between faults, with nobody asking, what each process holds is noted:
+sample; the mode changes; about every half minute something breaks. Every text is compared with
+that of the engine alone. Between faults, with nobody asking, what each process holds is noted:
 resident bytes, open files, blocks. Prints one JSON document; exit 1 when something was lost,
 another text came, blocks stayed, or a process that lived on kept growing.
 """
@@ -24,18 +24,21 @@ from pathlib import Path
 import psutil
 
 from tests.lab.api import running_lab
+from tests.lab.matrix.answers import TOKENS, Answers
 from tests.lab.matrix.cells import MODES, OTHER_BOX, ROUTER_BOX
 from tests.lab.matrix.harm import Harm
-from tests.lab.matrix.moments import KINDS, TOKENS, prompt_of
-from tests.lab.matrix.run import Known
-from tests.lab.matrix.stand import SETTINGS, Stand, standing
-from tests.lab.matrix.traffic import wait_until
+from tests.lab.matrix.moments import BESIDE, TARGET_CHARS, fresh_prompt
+from tests.lab.matrix.run import check_undisturbed
+from tests.lab.matrix.stand import SETTINGS, Stand, end_in_good_order_when_told, standing
+from tests.lab.matrix.traffic import Stream, wait_until
 
 CLIENTS = 4
 FAULTS = (
     *("kill-a", "kill-b", "kill-router", "stop-5", "cut-and-back", "loss", "latency", "rate"),
-    *("no-blocks", "clock-back"),
+    *("no-blocks", "clock-back", "disk-full", "reboot"),
 )
+PROMPTS = 12
+"""Known long prompts: more than the blocks of a box hold, so that prefixes are kept and lost."""
 CALM_S = 20.0
 """Traffic between two faults."""
 WHOLE_S = 120.0
@@ -74,9 +77,12 @@ class Tally:
 class Soak:
     """The clients and the breaking of things."""
 
-    def __init__(self, stand: Stand, known: Known, seed: int) -> None:
+    def __init__(self, stand: Stand, answers: Answers, seed: int) -> None:
         self._stand = stand
-        self._known = known
+        prompts = [BESIDE, *(fresh_prompt("soak", TARGET_CHARS) for _ in range(PROMPTS))]
+        self._prompts = prompts
+        self._greedy = dict(zip(prompts, answers.greedy(*prompts), strict=True))
+        self._drawn = answers.sampled(BESIDE)
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self._calm = threading.Event()
@@ -99,6 +105,7 @@ class Soak:
         fault = self._chance.choice(FAULTS)
         self._router_dies = fault == "kill-router"
         self._calm.clear()
+        self._stand.traffic.events.clear()
         clients = [threading.Thread(target=self._client, args=(n,)) for n in range(CLIENTS)]
         for client in clients:
             client.start()
@@ -125,9 +132,11 @@ class Soak:
             time.sleep(chance.uniform(0.0, 1.0))
 
     def _ask(self, chance: random.Random) -> None:
-        kind, sampled = chance.choice(KINDS), chance.random() < 0.2
+        sampled = chance.random() < 0.2
+        # The short one whose answer is known is asked throughout.
+        prompt = BESIDE if sampled or chance.random() < 0.3 else chance.choice(self._prompts)
         name = f"soak-{time.monotonic_ns()}-{chance.randrange(10**6)}"
-        stream = self._stand.traffic.ask(name, prompt_of(kind), TOKENS, sampled=sampled)
+        stream = self._stand.traffic.ask(name, prompt, TOKENS, sampled=sampled)
         leaves = chance.random() < 0.25
         if leaves and not stream.done.wait(chance.uniform(0.0, 3.0)):
             self._stand.traffic.cancel(name)
@@ -137,7 +146,7 @@ class Soak:
             tally.asked += 1
             error = stream.error or ""
             if not ended:
-                tally.lost.append(f"{name} {kind}: never ended")
+                tally.lost.append(f"{name}: never ended")
             elif leaves and not stream.finish:
                 tally.left += 1
             elif stream.broken and self._router_dies:
@@ -145,11 +154,15 @@ class Soak:
             elif error.startswith(("429", "503")):
                 tally.refused += 1
             elif error or stream.broken:
-                tally.lost.append(f"{name} {kind}: {error or 'broken off'}")
-            elif not sampled and stream.text != self._known.texts[kind]:
-                tally.wrong_text.append(f"{name} {kind}")
+                tally.lost.append(f"{name}: {error or 'broken off'}")
+            elif self._is_wrong(stream):
+                tally.wrong_text.append(f"{name}: {stream.prompt[:20]}")
             else:
                 tally.whole += 1
+
+    def _is_wrong(self, stream: Stream) -> bool:
+        wanted = self._drawn if stream.sampled else [self._greedy[stream.prompt]]
+        return stream.texts[: len(wanted)] != wanted or stream.counted != len(wanted) * TOKENS
 
     def _note_processes(self) -> None:
         for name in (ROUTER_BOX, OTHER_BOX, "router"):
@@ -180,12 +193,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=8)
     parser.add_argument("--subnet", default="10.87.0.0/24")
     args = parser.parse_args()
+    end_in_good_order_when_told()
     with (
         tempfile.TemporaryDirectory(prefix="homesplit-soak-") as folder,
         running_lab(2, "100mbit", subnet=args.subnet) as lab,
         standing(lab, Path(folder), wire=False) as stand,
     ):
-        tally = Soak(stand, Known.learn(stand), args.seed).run(args.minutes)
+        answers = Answers(Path(folder) / "model")
+        check_undisturbed(stand, answers)
+        tally = Soak(stand, answers, args.seed).run(args.minutes)
     print(json.dumps(asdict(tally) | {"minutes": args.minutes}, indent=1))
     return int(not tally.good)
 

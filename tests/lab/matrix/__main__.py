@@ -1,10 +1,11 @@
 """The fault matrix: every fault at every moment in every mode, on two boxes of a lab.
 
-    python -m tests.lab.matrix [--short] [--only WORD,…] [--seconds N] [--again]
+    python -m tests.lab.matrix [--short] [--only WORD,…] [--skip WORD,…] [--seconds N] [--again]
 
-Results are kept a line a cell in `tests/bench/results/faults.jsonl`, so that a run goes on
-where the last one ended; the table is `tests/bench/results/faults.md`. Exit 1 when a cell that
-ran was not as it must be.
+Results are kept a line a run in `tests/bench/results/faults.jsonl`, so that a run goes on where
+the last one ended; the table is `tests/bench/results/faults.md`. Several may run at a time, each
+with its own cells. A cell whose moment was not met is tried again. Exit 1 when a cell that ran
+was not as it must be.
 """
 
 from __future__ import annotations
@@ -16,64 +17,114 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.lab.api import running_lab
-from tests.lab.matrix.cells import Cell, all_cells, short_cells
-from tests.lab.matrix.run import Known, Result, run_cell
-from tests.lab.matrix.stand import standing
-from tests.lab.matrix.table import JSONL, keep, read, write_table
-from tests.lab.store import CHECKOUT
+from tests.lab.api import RunningLab, running_lab
+from tests.lab.errors import LabError
+from tests.lab.matrix.answers import Answers
+from tests.lab.matrix.cells import Cell, all_cells, short_cells, together
+from tests.lab.matrix.run import Result, check_undisturbed, run_together
+from tests.lab.matrix.stand import LINK_MBIT, Stand, end_in_good_order_when_told, standing
+from tests.lab.matrix.table import JSONL, keep, last_of_each, read, write_table
 
-LINK = "30mbit"
-"""A prompt's KV takes four seconds and more, so that a hand-off outlasts its prefill."""
+LINK = f"{LINK_MBIT}mbit"
+TRIES = 3
+"""Runs of a cell by itself whose moment was not met."""
+STANDS = 6
+"""Deployments made in one run at most: another one after a cell that left its own broken."""
 
 
-def chosen_cells(args: argparse.Namespace, done: dict[str, Result]) -> list[Cell]:
-    """The cells that are asked for and not done yet."""
+def chosen_cells(args: argparse.Namespace, runs: Sequence[Result]) -> list[Cell]:
+    """The cells that are asked for and not done yet, those never run first."""
     cells = short_cells() if args.short else all_cells()
-    words = [word for word in (args.only or "").split(",") if word]
+    done = last_of_each(runs)
     return [
         cell
-        for cell in cells
+        for cell in sorted(cells, key=lambda cell: cell.name in done)
         if cell.why_not is None
-        and (args.again or cell.name not in done or not done[cell.name].ok)
-        and (not words or all(any(p in cell.name for p in w.split("|")) for w in words))
+        and (args.again or _is_open(cell, done, runs))
+        and _named(cell, args.only, all_of=True, empty=True)
+        and not _named(cell, args.skip, all_of=False, empty=False)
     ]
 
 
-def run_cells(cells: Sequence[Cell], seconds: float, subnet: str) -> list[Result]:
-    """Run them, those through the wire on a deployment of their own."""
-    end_s = time.monotonic() + seconds
-    results: list[Result] = []
+def _is_open(cell: Cell, done: dict[str, Result], runs: Sequence[Result]) -> bool:
+    last = done.get(cell.name)
+    if last is None or not last.ok:
+        return True
+    return not last.moment_met and sum(run.cell == cell.name for run in runs) < TRIES
+
+
+def _named(cell: Cell, words: str | None, *, all_of: bool, empty: bool) -> bool:
+    found = [any(p in cell.name for p in w.split("|")) for w in (words or "").split(",") if w]
+    return (all(found) if all_of else any(found)) if found else empty
+
+
+class Run:
+    """The cells still to be run, on one deployment after the other."""
+
+    def __init__(self, lab: RunningLab, folder: Path, end_s: float) -> None:
+        self.results: list[Result] = []
+        self._lab = lab
+        self._folder = folder
+        self._end_s = end_s
+        self._stands = 0
+
+    def groups(self, groups: Sequence[Sequence[Cell]], *, wire: bool) -> None:
+        """Run them; where one breaks the deployment, the next has a new one."""
+        left = list(groups)
+        while left and time.monotonic() < self._end_s and self._stands < STANDS:
+            self._stands += 1
+            with standing(self._lab, self._folder, wire=wire) as stand:
+                answers = Answers(self._folder / "model")
+                check_undisturbed(stand, answers)
+                while left and time.monotonic() < self._end_s:
+                    if not self._run(stand, left.pop(0), answers):
+                        break
+
+    def _run(self, stand: Stand, cells: Sequence[Cell], answers: Answers) -> bool:
+        """Run one fault; whether the deployment is whole afterwards."""
+        try:
+            results = run_together(stand, cells, answers)
+        except (LabError, OSError, TimeoutError) as error:
+            why = [f"{type(error).__name__}: {error}"]
+            results = [Result(cell=cell.name, ok=False, why=why) for cell in cells]
+        for result in results:
+            self.results.append(result)
+            keep(result)
+            _tell(result)
+        if all(result.ok for result in results) or stand.is_whole():
+            return True
+        print(f"another deployment: {stand.last_words()}", file=sys.stderr, flush=True)
+        return False
+
+
+def run_cells(args: argparse.Namespace) -> list[Result]:
+    """Run what is asked for: several moments at once, then each that was not met by itself."""
+    end_s = time.monotonic() + args.seconds
+    if not chosen_cells(args, read()):
+        return []
     with (
         tempfile.TemporaryDirectory(prefix="homesplit-matrix-") as folder,
-        running_lab(2, LINK, subnet=subnet) as lab,
+        running_lab(2, LINK, subnet=args.subnet) as lab,
     ):
-        for wire in (False, True):
-            part = [cell for cell in cells if cell.through_wire == wire]
-            if not part or time.monotonic() > end_s:
-                continue
-            with standing(lab, Path(folder), wire=wire) as stand:
-                known = Known.learn(stand)
-                print(f"reading a prompt alone took {known.read_s:.2f} s", file=sys.stderr)
-                for cell in part:
-                    if time.monotonic() > end_s:
-                        break
-                    results.append(run_cell(stand, cell, known))
-                    keep(results[-1])
-                    _tell(results[-1])
-                    if not stand.is_whole():
-                        print(f"stopped: {stand.last_words()}", file=sys.stderr)
-                        return results
-    return results
+        run = Run(lab, Path(folder), end_s)
+        for number in range(1 + TRIES):
+            failed = {result.cell for result in run.results if not result.ok}
+            cells = [cell for cell in chosen_cells(args, read()) if cell.name not in failed]
+            args.again = False
+            for wire in (False, True):
+                part = [cell for cell in cells if cell.through_wire == wire]
+                run.groups(together(part) if number == 0 else [[c] for c in part], wire=wire)
+    return run.results
 
 
 def _tell(result: Result) -> None:
-    pause = f"pause {result.pause_s:.2f} s" if result.pause_s is not None else "no pause figure"
+    pause = f"pause {result.pause.whole_s:.2f} s" if result.pause else "no pause figure"
     met = "" if result.moment_met else " (moment not met)"
     verdict = "ok  " if result.ok else "FAIL"
     print(f"{verdict} {result.cell}{met}: {pause}, {result.took_s:.1f} s", file=sys.stderr)
     for why in result.why:
-        print(f"     {why}", file=sys.stderr, flush=True)
+        print(f"     {why}", file=sys.stderr)
+    sys.stderr.flush()
 
 
 def main() -> int:
@@ -81,16 +132,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.matrix", description=__doc__)
     parser.add_argument("--short", action="store_true", help="the hardest cells only")
     parser.add_argument("--only", metavar="WORDS", help="cells whose names have all these words")
+    parser.add_argument("--skip", metavar="WORDS", help="no cell whose name has one of these")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no cell after so long")
     parser.add_argument("--again", action="store_true", help="also cells that are done")
     parser.add_argument("--table", action="store_true", help="only write the table anew")
     parser.add_argument("--subnet", default="10.86.0.0/24")
     args = parser.parse_args()
+    end_in_good_order_when_told()
     results: list[Result] = []
     if not args.table:
-        results = run_cells(chosen_cells(args, read()), args.seconds, args.subnet)
+        results = run_cells(args)
         print(f"{sum(r.ok for r in results)} of {len(results)} as they must be; {JSONL}")
-    write_table(CHECKOUT / "tests/bench/results/faults.md")
+    write_table()
     return int(not all(result.ok for result in results))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,26 +11,38 @@ Mode = Literal["colocated", "replica", "split", "auto"]
 
 MOMENTS: tuple[Moment, ...] = ("hand-off", "commit", "decoding", "prefill", "queued", "idle")
 """`commit` is between the hand-off's commit and the next token."""
-MODES: tuple[Mode, ...] = ("split", "replica", "colocated", "auto")
+MODES: tuple[Mode, ...] = ("split", "auto", "replica", "colocated")
 FRAME_FAULTS = ("flip", "lose", "repeat", "reorder")
 FAULTS = (
-    "kill-a",
     "kill-b",
-    "kill-router",
-    "stop-5",
-    *FRAME_FAULTS,
-    "cut",
-    "cut-and-back",
     "loss",
+    "cut",
+    "kill-a",
     "latency",
-    "rate",
     "no-blocks",
+    "kill-router",
+    "rate",
+    "cut-and-back",
+    "stop-5",
     "disk-full",
     "clock-back",
     "reboot",
     "stop-60",
+    *FRAME_FAULTS,
 )
+"""Those that kill stand apart: a supervisor waits longer before each new start of a process that
+keeps dying, and anew after a minute of life."""
 ROUTER_BOX, OTHER_BOX = "atlas", "borea"
+HIT_BOX = {
+    "kill-a": ROUTER_BOX,
+    "kill-b": OTHER_BOX,
+    "stop-5": OTHER_BOX,
+    "stop-60": OTHER_BOX,
+    "cut": OTHER_BOX,
+    "cut-and-back": OTHER_BOX,
+    "reboot": OTHER_BOX,
+}
+"""Which box a fault takes away; its loss and its return have to be told."""
 WHAT = {
     "kill-a": "kill -9 of the worker on the router's box",
     "kill-b": "kill -9 of the other worker",
@@ -84,15 +97,28 @@ class Cell:
         return None
 
     @property
+    def needs_first_handoff(self) -> bool:
+        """Whether `auto` has to be brought to hand over: it tries what it never measured."""
+        return self.mode == "auto" and self.moment in ("hand-off", "commit")
+
+    @property
     def through_wire(self) -> bool:
         """Whether hand-offs have to go through the wire that damages frames."""
         return self.fault in FRAME_FAULTS
 
 
 def all_cells() -> list[Cell]:
-    """Every cell, those that tell most first."""
-    cells = [Cell(fault, moment, mode) for mode in MODES for fault in FAULTS for moment in MOMENTS]
-    return sorted(cells, key=lambda cell: (cell.fault, cell.moment, cell.mode) not in SHORT)
+    """Every cell, in the order in which they are run."""
+    return [Cell(fault, moment, mode) for mode in MODES for moment in MOMENTS for fault in FAULTS]
+
+
+def together(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells that one fault can be judged at, together; in the order of each one's first."""
+    groups: dict[object, list[Cell]] = {}
+    for cell in cells:
+        alone = cell.moment == "idle" or cell.through_wire or cell.needs_first_handoff
+        groups.setdefault(cell if alone else (cell.fault, cell.mode), []).append(cell)
+    return list(groups.values())
 
 
 def short_cells() -> list[Cell]:

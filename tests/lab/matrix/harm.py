@@ -10,18 +10,22 @@ from collections.abc import Callable, Generator
 
 from tests.lab.errors import LabError
 from tests.lab.matrix.cells import FRAME_FAULTS, OTHER_BOX, ROUTER_BOX
-from tests.lab.matrix.stand import Stand
-from tests.lab.matrix.traffic import Stream, wait_all
+from tests.lab.matrix.moments import fresh_prompt
+from tests.lab.matrix.stand import DETECTION_S, LINK_MBIT, Stand
+from tests.lab.matrix.traffic import Stream, wait_all, wait_until
 
 SHORT_S, LONG_S, BACK_S = 5.0, 60.0, 3.0
 HELD_S = 40.0
 """How long a fault is held at most while answers are still being written."""
-FLOOD, FLOOD_TOKENS = 14, 60
+LASTING = ("cut", "loss", "latency", "rate", "disk-full", "clock-back")
+"""Those that last until the answers are whole, and until what must be told of them is."""
+TOLD_S = 3 * DETECTION_S
+FLOOD, FLOOD_CHARS, FLOOD_TOKENS = 5, 900, 60
 CLOCK_BACK_S = -3600
 
 
 class Harm:
-    """One fault on one stand; `during` is what must have ended before a lasting fault does."""
+    """One fault on one stand."""
 
     def __init__(self, stand: Stand, fault: str) -> None:
         self._stand = stand
@@ -29,13 +33,19 @@ class Harm:
         self.flood: list[Stream] = []
 
     @contextlib.contextmanager
-    def done_to(self, during: Callable[[], list[Stream]]) -> Generator[None]:
-        """Do it on entry; undo it on leaving, whatever happens."""
+    def done_to(
+        self, during: Callable[[], list[Stream]], told: Callable[[], bool] = lambda: True
+    ) -> Generator[None]:
+        """Do it on entry; undo it on leaving, whatever happens.
+
+        A lasting fault ends no sooner than the answers of `during`, and than `told`.
+        """
         undo = self._do()
         try:
             yield
-            if self._fault in ("cut", "loss", "latency", "rate", "disk-full", "clock-back"):
+            if self._fault in LASTING:
                 wait_all(during(), HELD_S)
+                wait_until(told, TOLD_S, 0.02)
         finally:
             undo()
 
@@ -56,7 +66,8 @@ class Harm:
                 lab.fault(OTHER_BOX, "cut-link")
                 return _later(BACK_S, lambda: _none(lab.fault(OTHER_BOX, "restore-link")))
             case "loss" | "latency" | "rate":
-                bad = {"loss": "5", "latency": "200", "rate": "1mbit"}[self._fault]
+                thin = f"{LINK_MBIT / 100:g}mbit"
+                bad = {"loss": "5", "latency": "200", "rate": thin}[self._fault]
                 good = {"loss": "0", "latency": "0", "rate": "normal"}[self._fault]
                 lab.fault(OTHER_BOX, self._fault, bad)
                 return lambda: _none(lab.fault(OTHER_BOX, self._fault, good))
@@ -89,8 +100,8 @@ class Harm:
 
     def _flood(self) -> None:
         """More prompts at once than there are blocks for."""
-        for number in range(FLOOD):
-            prompt = f"{number:03d} out of blocks " * 60
+        for _ in range(FLOOD):
+            prompt = fresh_prompt("out of blocks", FLOOD_CHARS)
             name = f"flood-{time.monotonic_ns()}"
             self.flood.append(self._stand.traffic.ask(name, prompt, FLOOD_TOKENS))
 

@@ -1,103 +1,206 @@
-"""Brings a deployment to a cell's moment: the requests to send, and when the fault may come."""
+"""Brings a deployment to the moments of some cells: what is asked, and when the fault may come.
+
+The long prompts are new for every run, so that they are really read and handed over; the short
+one beside them is always the same, so that a prefix kept from a broken cell would be seen in its
+text. Several moments are brought about at once where they can be: while one answer is written
+another prompt is handed over, a third is read, and a fourth waits.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from homesplit_engine.events import EngineEvent, StepSeen, TransferSeen
 
-from tests.lab.matrix.cells import Cell, Moment
+from tests.lab.matrix.answers import CHOICES, TOKENS
+from tests.lab.matrix.cells import HIT_BOX, Cell, Moment
 from tests.lab.matrix.traffic import Stream, Traffic, wait_until
 
-TOKENS, LONG = 120, 1000
+TARGET_CHARS = 640
+"""One token a character: ten pieces of 64."""
+BESIDE = "meadow lark in the morning, and nobody about to hear it "
+BESIDE_TOKENS = 240
+"""Long enough to be still written when the fault comes."""
+AGAIN_TOKENS = 8
 REACH_S = 30.0
+CAME_S = 2.0
+LOOK_S = 0.002
+HANDOFF_SEEN_S = 0.2
+COMMIT_TOKENS, DECODING_TOKENS = 5, 10
+BEFORE_QUEUED = 2
+READERS = 2
+NUDGES = 8 - 1 - READERS - 1 - CHOICES - 1
+"""`auto` tries a direction that was never measured with every eighth placement. A new router's
+first are: its own question, a prompt on each box, the one beside, each sampled choice. The target
+is to be the eighth."""
 _numbers = itertools.count()
 
 
-def prompt_of(kind: str) -> str:
-    """A prompt of that many characters, so many tokens; each kind begins differently."""
-    words = {"target": "harbour lantern ", "beside": "meadow ", "filler-": "thunder over pines "}
-    word = next(word for start, word in words.items() if kind.startswith(start))
-    length = 60 if kind == "beside" else LONG
-    return (f"{kind} " + word * (length // len(word) + 1))[:length]
-
-
-KINDS = ("target", "beside", "filler-0", "filler-1", "filler-2", "filler-3")
-"""Every prompt whose undisturbed answer is known."""
+def fresh_prompt(words: str, length: int) -> str:
+    """A prompt that differs from every earlier one from its first token on."""
+    start = f"{next(_numbers):05d} {words} "
+    return (start * (length // len(start) + 1))[:length]
 
 
 @dataclass(slots=True)
 class Reached:
-    """The answers under way, and whether the moment was really met."""
+    """The answers under way, and which of them was at which moment when the fault came."""
 
-    target: Stream
-    streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
+    greedy: list[Stream]
+    targets: dict[Moment, Stream]
     sampled: Stream | None = None
-    met: bool = False
+
+    @property
+    def last(self) -> Stream:
+        """Who is judged where no moment was met."""
+        return self.greedy[-1]
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the router's events have said of the requests up to now."""
+
+    upto: int
+    begun: set[str] = field(default_factory=set[str])
+    read: set[str] = field(default_factory=set[str])
+    decoded: set[str] = field(default_factory=set[str])
+    handed_over: set[str] = field(default_factory=set[str])
+    box: dict[str, str] = field(default_factory=dict[str, str])
+    """Who read or wrote each last."""
+
+    def hear(self, events: Sequence[tuple[float, EngineEvent]]) -> None:
+        """Take in what came since."""
+        for _, event in events[self.upto :]:
+            match event:
+                case StepSeen():
+                    self.decoded |= set(event.event.decode)
+                    pieces = {piece.request_id: piece.last for piece in event.event.prefill}
+                    self.begun |= set(pieces)
+                    self.read |= {name for name, last in pieces.items() if last}
+                    self.box |= dict.fromkeys([*event.event.decode, *pieces], event.event.box)
+                case TransferSeen():
+                    self.handed_over.add(event.event.request_id)
+                case _:
+                    pass
+            self.upto += 1
 
 
 class Scene:
-    """Sends a cell's requests and waits for its moment."""
+    """Sends the requests of some cells of one fault and mode, and waits for their moments."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: Traffic, cells: Sequence[Cell]) -> None:
         self._traffic = traffic
-        self._since = len(traffic.events)
+        self._cells = cells
+        self._told = _Told(len(traffic.events))
+        self._moments: list[Moment] = [cell.moment for cell in cells]
+        self._first_handoff = any(cell.needs_first_handoff for cell in cells)
+        self._two_boxes = cells[0].mode in ("replica", "auto") and not self._first_handoff
+        self.prompts = [fresh_prompt("harbour", TARGET_CHARS) for _ in range(self._count())]
+        """What is asked beside the prompt that is always the same."""
 
-    def reach(self, cell: Cell) -> Reached:
+    def _count(self) -> int:
+        """One that waits needs another in front of it on its box."""
+        at_once = sum(moment != "decoding" for moment in self._moments)
+        in_front = BEFORE_QUEUED + self._two_boxes if "queued" in self._moments else 0
+        return max(1, at_once, in_front + 1)
+
+    def ask_target(self) -> Reached:
+        """One alone, for a fault that came while nobody asked."""
+        target = self._ask(self.prompts[0], "target")
+        return Reached([target], {"idle": target})
+
+    def ask_again(self) -> Stream:
+        """A target's first tokens once more: whatever is kept of its prompt is used."""
+        return self._ask(self.prompts[0], "again", tokens=AGAIN_TOKENS)
+
+    def reach(self) -> Reached:
         """Return as soon as the fault may come."""
-        if cell.moment == "idle":
-            return Reached(target=self._ask("target"), met=False)
-        beside, sampled = self._ask("beside"), self._ask("beside", sampled=True)
-        wait_until(lambda: len(beside.times) > 2, REACH_S)
-        streams = {"beside": beside}
-        if cell.moment == "queued":
-            for number in range(4):
-                streams[f"filler-{number}"] = self._ask(f"filler-{number}")
-        target = self._ask("target")
-        streams["target"] = target
-        reached = Reached(target=target, streams=streams, sampled=sampled)
-        # Frames leave with each piece that is read; after the first token few may be left.
-        moment = "prefill" if cell.through_wire else cell.moment
-        sign = self._signs(moment, reached)
-        wait_until(lambda: sign() or target.done.is_set(), REACH_S)
-        reached.met = sign() and not target.done.is_set()
-        return reached
+        self._nudge(READERS * self._first_handoff)
+        beside = [
+            self._ask(BESIDE, "beside", tokens=BESIDE_TOKENS) for _ in range(1 + self._two_boxes)
+        ]
+        sampled = self._ask(BESIDE, "sampled", sampled=True)
+        wait_until(lambda: all(len(one.times) > 2 for one in beside), REACH_S)
+        self._nudge(NUDGES * self._first_handoff)
+        targets = [self._ask(prompt, "target") for prompt in self.prompts]
+        # An answer of the short prompt may stand for one moment among several, not alone.
+        candidates = [*targets, *beside] if len(self._moments) > 1 else targets[-1:]
+        wait_until(lambda: self._all_came([*beside, *targets], sampled), CAME_S, 0.01)
+        found = self._wait_for_moments(candidates, targets)
+        return Reached([*beside, *targets], found, sampled)
 
-    def _ask(self, kind: str, *, sampled: bool = False) -> Stream:
-        name = f"{kind}-{next(_numbers)}"
-        return self._traffic.ask(name, prompt_of(kind), TOKENS, sampled=sampled)
+    def _wait_for_moments(
+        self, candidates: Sequence[Stream], targets: Sequence[Stream]
+    ) -> dict[Moment, Stream]:
+        """Who is at which moment, as soon as all are met or one can't be met any more."""
+        end_s = time.monotonic() + REACH_S
+        while True:
+            self._told.hear(self._traffic.events)
+            found = self._at_their_moments(candidates)
+            over = time.monotonic() > end_s or self._is_over(targets)
+            if over or len(found) == len(self._moments):
+                return found
+            time.sleep(LOOK_S)
 
-    def _signs(self, moment: Moment, reached: Reached) -> Callable[[], bool]:
-        target = reached.target
+    def _is_over(self, targets: Sequence[Stream]) -> bool:
+        if len(self._moments) > 1:
+            if "commit" in self._moments:
+                return any(target.name in self._told.handed_over for target in targets)
+            return targets[-1].name in self._told.begun
+        return targets[-1].done.is_set()
+
+    def _at_their_moments(self, candidates: Sequence[Stream]) -> dict[Moment, Stream]:
+        """Where two would do, whoever is on the box that will be hit."""
+        found: dict[Moment, Stream] = {}
+        hit = HIT_BOX.get(self._cells[0].fault)
+        for moment in self._moments:
+            for stream in sorted(candidates, key=lambda one: self._told.box.get(one.name) != hit):
+                taken = any(stream is other for other in found.values())
+                if not taken and not stream.done.is_set() and self._is_at(moment, stream):
+                    found[moment] = stream
+                    break
+        return found
+
+    def _is_at(self, moment: Moment, stream: Stream) -> bool:
+        told, name = self._told, stream.name
+        if moment == "hand-off" and self._cells[0].through_wire:
+            # Frames leave with each piece that is read; after the first token few may be left.
+            moment = "prefill"
         match moment:
             case "queued":
-                filler = reached.streams["filler-0"].name
-                return lambda: self._read(filler, last=False) and not self._read(target.name)
+                return name not in told.begun
             case "prefill":
-                return lambda: self._read(target.name, last=False)
+                return name in told.begun and name not in told.read
             case "hand-off":
-                return lambda: bool(target.times) and not self._committed(target.name)
+                return (
+                    bool(stream.times)
+                    and time.monotonic() - stream.times[0] > HANDOFF_SEEN_S
+                    and name not in told.handed_over
+                    and name not in told.decoded
+                )
             case "commit":
-                return lambda: self._committed(target.name)
+                return name in told.handed_over and len(stream.times) <= COMMIT_TOKENS
             case _:
-                return lambda: len(target.times) >= 10
+                return len(stream.times) >= DECODING_TOKENS
 
-    def _events(self) -> list[EngineEvent]:
-        return [event for _, event in self._traffic.events[self._since :]]
+    def _all_came(self, greedy: Sequence[Stream], sampled: Stream) -> bool:
+        """Whether the router has every request that has not ended."""
+        status = self._traffic.status()
+        if status is None:
+            return False
+        here = sum(not stream.done.is_set() for stream in greedy)
+        here += CHOICES * (not sampled.done.is_set())
+        return status.requests.running + status.requests.waiting >= here
 
-    def _read(self, name: str, *, last: bool | None = None) -> bool:
-        """Whether a step read some of this prompt (its end, or not its end)."""
-        return any(
-            piece.request_id == name and (last is None or piece.last == last)
-            for event in self._events()
-            if isinstance(event, StepSeen)
-            for piece in event.event.prefill
-        )
+    def _nudge(self, count: int) -> None:
+        """So many placements that hand nothing over: an answer of one token."""
+        for _ in range(count):
+            self._ask(fresh_prompt("nudge", 24), "nudge", tokens=1).done.wait(REACH_S)
 
-    def _committed(self, name: str) -> bool:
-        return any(
-            isinstance(event, TransferSeen) and event.event.request_id == name
-            for event in self._events()
-        )
+    def _ask(
+        self, prompt: str, kind: str, *, tokens: int = TOKENS, sampled: bool = False
+    ) -> Stream:
+        return self._traffic.ask(f"{kind}-{next(_numbers)}", prompt, tokens, sampled=sampled)

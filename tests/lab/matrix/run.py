@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 import msgspec
-from homesplit_engine.events import FaultSeen, TransferSeen, WorkerBack, WorkerLost
+from homesplit_engine.events import EngineEvent, FaultSeen, StatusSeen, WorkerBack, WorkerLost
 
-from tests.lab.matrix.cells import FRAME_FAULTS, OTHER_BOX, ROUTER_BOX, Cell
+from tests.lab.errors import LabError
+from tests.lab.matrix.answers import CHOICES, TOKENS, Answers
+from tests.lab.matrix.cells import FRAME_FAULTS, HIT_BOX, OTHER_BOX, ROUTER_BOX, Cell
 from tests.lab.matrix.harm import Harm
-from tests.lab.matrix.moments import KINDS, TOKENS, Reached, Scene, prompt_of
-from tests.lab.matrix.stand import DEADLINE_S, DETECTION_S, SETTINGS, Stand
+from tests.lab.matrix.moments import AGAIN_TOKENS, BESIDE, BESIDE_TOKENS, Reached, Scene
+from tests.lab.matrix.pauses import Pause, pause_of
+from tests.lab.matrix.stand import DEADLINE_S, SETTINGS, Stand
 from tests.lab.matrix.traffic import Stream, wait_all, wait_until
 
 ENDED_S = DEADLINE_S + 20
 CLEAN_S = 30.0
 BACK_S = 90.0
-TELLS = {
-    "kill-a": ROUTER_BOX,
-    "kill-b": OTHER_BOX,
-    "stop-5": OTHER_BOX,
-    "stop-60": OTHER_BOX,
-    "cut": OTHER_BOX,
-    "cut-and-back": OTHER_BOX,
-    "reboot": OTHER_BOX,
-}
-"""Whose loss the monitor has to tell."""
-
-
 HIT = {
     "kill-a": ROUTER_BOX,
     "kill-b": OTHER_BOX,
@@ -43,159 +34,220 @@ class Result(msgspec.Struct, kw_only=True):
 
     cell: str
     ok: bool
+    """Nothing was as it must not be; whether the moment was met is another matter."""
     why: list[str] = []
     """What was not as it must be."""
     moment_met: bool = True
-    pause_s: float | None = None
-    """Longest time without a token after the fault; None where the answer broke off."""
-    bound_s: float | None = None
-    """Detection and reading again, where the target lost its box."""
+    pause: Pause | None = None
+    """The target's longest pause after the fault; None where the answer broke off."""
     target: str = ""
     told: list[str] = []
     took_s: float = 0.0
 
 
-@dataclass(slots=True)
-class Known:
-    """The undisturbed answer of each prompt, and how long one took to be read."""
-
-    texts: dict[str, str] = field(default_factory=dict[str, str])
-    read_s: float = 0.0
-
-    @classmethod
-    def learn(cls, stand: Stand) -> Known:
-        """Ask every prompt alone."""
-        known = cls()
-        stand.traffic.set_mode(SETTINGS["colocated"])
-        for kind in KINDS:
-            began_s = time.monotonic()
-            name = f"alone-{time.monotonic_ns()}"
-            stream = stand.traffic.ask(name, prompt_of(kind), TOKENS)
-            stream.done.wait(ENDED_S)
-            if stream.error or stream.counted != TOKENS:
-                raise AssertionError(f"undisturbed, {kind} gave {stream.error or stream.counted}")
-            known.texts[kind] = stream.text
-            known.read_s = max(known.read_s, stream.times[0] - began_s)
-        return known
+def check_undisturbed(stand: Stand, answers: Answers) -> None:
+    """A deployment that nothing is done to gives the engine's own texts; raises LabError."""
+    for mode, setting in SETTINGS.items():
+        stand.traffic.set_mode(setting)
+        pairs = [
+            (stand.traffic.ask(f"alone-{mode}", BESIDE, TOKENS), answers.greedy(BESIDE)),
+            (
+                stand.traffic.ask(f"alone-sampled-{mode}", BESIDE, TOKENS, sampled=True),
+                answers.sampled(BESIDE),
+            ),
+        ]
+        for stream, wanted in pairs:
+            if not stream.done.wait(ENDED_S) or stream.texts[: len(wanted)] != wanted:
+                raise LabError(f"undisturbed, {stream.name} gave {stream.error or stream.texts}")
 
 
-def run_cell(stand: Stand, cell: Cell, known: Known) -> Result:
-    """One cell on a deployment that is whole; it is whole again afterwards, or said not to be."""
-    began_s = time.monotonic()
-    stand.traffic.set_mode(SETTINGS[cell.mode])
-    pids = {name: stand.pid(name) for name in (ROUTER_BOX, OTHER_BOX, "router")}
-    harm, scene = Harm(stand, cell.fault), Scene(stand.traffic)
-    seen = len(stand.traffic.events)
-    result = Result(cell=cell.name, ok=False)
-    if cell.moment == "idle":
-        fault_s = time.monotonic()
-        with harm.done_to(lambda: [reached.target]):
-            reached = _ask_until_taken(scene, cell)
-    else:
-        reached = scene.reach(cell)
-        fault_s = time.monotonic()
-        with harm.done_to(lambda: list(reached.streams.values())):
-            pass
-        result.moment_met = reached.met
-    asked = [*reached.streams.values(), reached.target, *harm.flood]
-    asked += [reached.sampled] if reached.sampled else []
-    if not wait_all(asked, ENDED_S):
-        result.why.append("an answer neither came nor failed within its deadline")
-    if cell.mode == "auto" and cell.moment in ("hand-off", "commit"):
-        result.moment_met = _was_handed_over(stand, seen, reached.target.name)
-    if cell.through_wire and stand.order_file.exists():
-        stand.order_file.unlink()
-        result.moment_met = False  # no frame came any more that could have been damaged
-    _judge_texts(result, cell, reached, harm.flood, known)
-    _judge_after(result, cell, stand, pids)
-    _judge_told(result, cell, stand, seen)
-    _note_pause(result, cell, reached, fault_s, known)
-    result.ok = not result.why
-    result.took_s = time.monotonic() - began_s
-    return result
+def run_together(stand: Stand, cells: Sequence[Cell], answers: Answers) -> list[Result]:
+    """One fault, judged at each of these cells' moments, on a deployment that is whole.
 
-
-def _was_handed_over(stand: Stand, seen: int, name: str) -> bool:
-    """Whether `auto` had one box read this prompt and another write the answer."""
-    return any(
-        isinstance(event, TransferSeen) and event.event.request_id == name
-        for _, event in stand.traffic.events[seen:]
-    )
-
-
-def _ask_until_taken(scene: Scene, cell: Cell) -> Reached:
-    """With nobody there a request is refused at once; a client then asks again."""
-    end_s = time.monotonic() + BACK_S
-    while True:
-        reached = scene.reach(cell)
-        reached.met = True
-        reached.target.done.wait(ENDED_S)
-        refused = (reached.target.error or "").startswith("503") or not reached.target.times
-        if not (refused and reached.target.error) or time.monotonic() > end_s:
-            return reached
-        time.sleep(0.5)
-
-
-def _judge_texts(
-    result: Result, cell: Cell, reached: Reached, flood: list[Stream], known: Known
-) -> None:
-    broken_is_right = cell.fault == "kill-router" and cell.moment != "idle"
-    every = {"target": reached.target, **reached.streams}
-    for kind, stream in every.items():
-        if broken_is_right and stream.broken:
-            if not known.texts[kind].startswith(stream.text):
-                result.why.append(f"{kind}: another text before the router died")
-        elif stream.error:
-            result.why.append(f"{kind}: {stream.error}")
-        elif stream.text != known.texts[kind] or stream.counted != TOKENS:
-            result.why.append(f"{kind}: {stream.counted} tokens, another text")
-    beside = [reached.sampled] if reached.sampled else []
-    for stream in [*flood, *beside]:
-        refused = stream in flood and (stream.error or "").startswith("429")
-        if stream.error and not refused and not (broken_is_right and stream.broken):
-            result.why.append(f"{stream.name}: {stream.error}")
-    result.target = reached.target.finish or reached.target.error or "broken off"
-
-
-def _judge_after(result: Result, cell: Cell, stand: Stand, pids: dict[str, int | None]) -> None:
-    """Both boxes used again, nothing held, and whoever was not hit is the same process."""
-    hit = HIT.get(cell.fault)
-    if hit and not wait_until(lambda: stand.pid(hit) not in (None, pids[hit]), BACK_S, 0.05):
-        result.why.append(f"{hit} was not started again")
-    if not wait_until(stand.is_whole, BACK_S, 0.1):
-        result.why.append("not whole again")
-    if not wait_until(lambda: stand.held() is None, CLEAN_S, 0.1):
-        result.why.append(f"still held: {stand.held()}")
-    for name, pid in pids.items():
-        if name != hit and stand.pid(name) != pid:
-            result.why.append(f"{name} is another process afterwards")
-
-
-def _judge_told(result: Result, cell: Cell, stand: Stand, seen: int) -> None:
-    events = [event for _, event in stand.traffic.events[seen:]]
-    lost = {event.box for event in events if isinstance(event, WorkerLost)}
-    back = {event.box for event in events if isinstance(event, WorkerBack)}
-    result.told = [e.fault.sentence for e in events if isinstance(e, FaultSeen)][:6]
-    box = TELLS.get(cell.fault)
-    if box and box not in lost:
-        result.why.append(f"the loss of {box} was not told")
-    if box and box not in back:
-        result.why.append(f"the return of {box} was not told")
-    kinds = {event.fault.kind for event in events if isinstance(event, FaultSeen)}
-    if cell.fault in FRAME_FAULTS and result.moment_met and "handoff" not in kinds:
-        result.why.append("the failed hand-off was not told")
-
-
-def _note_pause(result: Result, cell: Cell, reached: Reached, fault_s: float, known: Known) -> None:
-    """The target's longest pause, judged where it is detection and reading again that bound it.
-
-    The time to read again is four times what it took alone: all that were on the lost box are
-    read again at once.
+    Of several cells only those are judged whose moment was met; a cell alone is judged in any
+    case. Afterwards the deployment is whole again, or said not to be.
     """
-    if reached.target.broken:
-        return
-    result.pause_s = reached.target.pause_s(fault_s)
-    if cell.fault in TELLS and cell.moment in ("commit", "decoding", "hand-off"):
-        result.bound_s = DETECTION_S + 4 * known.read_s + 1.0
-        if result.pause_s > result.bound_s:
-            result.why.append(f"paused {result.pause_s:.1f} s, {result.bound_s:.1f} s are right")
+    began_s = time.monotonic()
+    if any(cell.needs_first_handoff for cell in cells):
+        stand.start_router_anew()
+    stand.traffic.set_mode(SETTINGS[cells[0].mode])
+    scene = Scene(stand.traffic, cells)
+    wanted = dict(zip(scene.prompts, answers.greedy(*scene.prompts), strict=True))
+    wanted |= {BESIDE: answers.greedy(BESIDE, tokens=BESIDE_TOKENS)[0]}
+    results = _Case(stand, cells, scene, wanted, answers.sampled(BESIDE)).run()
+    for result in results:
+        result.took_s = (time.monotonic() - began_s) / len(results)
+    return results
+
+
+class _Case:
+    """One fault and its cells under way."""
+
+    def __init__(
+        self,
+        stand: Stand,
+        cells: Sequence[Cell],
+        scene: Scene,
+        wanted: dict[str, str],
+        drawn: list[str],
+    ) -> None:
+        self._stand = stand
+        self._cells = cells
+        self._fault = cells[0].fault
+        self._idle = cells[0].moment == "idle"
+        self._scene = scene
+        self._wanted = wanted
+        self._drawn = drawn
+        self._pids = {name: stand.pid(name) for name in (ROUTER_BOX, OTHER_BOX, "router")}
+        self._seen = len(stand.traffic.events)
+        self._why: list[str] = []
+        """What was not as it must be, whatever the moment."""
+
+    def run(self) -> list[Result]:
+        """Moments, fault, answers, and everything back as it was."""
+        harm = Harm(self._stand, self._fault)
+        if self._idle:
+            fault_s = time.monotonic()
+            with harm.done_to(lambda: reached.greedy, self._loss_was_told):
+                reached = self._ask_until_taken()
+        else:
+            reached = self._scene.reach()
+            fault_s = time.monotonic()
+            with harm.done_to(lambda: reached.greedy, self._loss_was_told):
+                pass
+        asked = [*reached.greedy, *harm.flood, *([reached.sampled] if reached.sampled else [])]
+        if not wait_all(asked, ENDED_S):
+            self._why.append("an answer neither came nor failed within its deadline")
+        if not self._frame_was_met():
+            reached.targets.clear()
+        self._judge_texts(reached, harm.flood)
+        self._judge_after()
+        self._judge_told(frame_met=bool(reached.targets))
+        self._judge_again()
+        judged = [cell for cell in self._cells if cell.moment in reached.targets]
+        if not judged and (self._why or len(self._cells) == 1):
+            judged = list(self._cells)
+        return [self._result(cell, reached, fault_s) for cell in judged]
+
+    def _result(self, cell: Cell, reached: Reached, fault_s: float) -> Result:
+        met = cell.moment in reached.targets
+        target = reached.targets.get(cell.moment, reached.last)
+        pause, why = self._judged_pause(target, fault_s)
+        return Result(
+            cell=cell.name,
+            ok=not self._why and why is None,
+            moment_met=met,
+            pause=pause,
+            target=target.finish or target.error or "broken off",
+            told=[e.fault.sentence for e in self._events() if isinstance(e, FaultSeen)][:6],
+            why=[*self._why, *([why] if why else [])],
+        )
+
+    def _events(self) -> list[EngineEvent]:
+        return [event for _, event in self._stand.traffic.events[self._seen :]]
+
+    def _ask_until_taken(self) -> Reached:
+        """With nobody there a request is refused at once; a client then asks again."""
+        end_s = time.monotonic() + BACK_S
+        while True:
+            reached = self._scene.ask_target()
+            target = reached.last
+            target.done.wait(ENDED_S)
+            refused = (target.error or "").startswith("503") or not target.times
+            if not (refused and target.error) or time.monotonic() > end_s:
+                return reached
+            time.sleep(0.2)
+
+    def _frame_was_met(self) -> bool:
+        order = self._stand.order_file
+        if self._fault in FRAME_FAULTS and order.exists():
+            order.unlink()
+            return False  # no frame came any more that could have been damaged
+        return True
+
+    # -------------------------------------------------------------- judging
+
+    def _judge_texts(self, reached: Reached, flood: list[Stream]) -> None:
+        broken_is_right = self._fault == "kill-router" and not self._idle
+        for stream in reached.greedy:
+            self._judge_text(stream, [self._wanted[stream.prompt]], broken_is_right)
+        if reached.sampled:
+            self._judge_text(reached.sampled, self._drawn, broken_is_right)
+        for stream in flood:
+            error = stream.error or ("broken off" if stream.broken else "")
+            if error and not error.startswith("429"):
+                self._why.append(f"{stream.name}: {error}")
+
+    def _judge_text(self, stream: Stream, wanted: list[str], broken_is_right: bool) -> None:
+        pairs = list(zip(stream.texts, wanted, strict=False))
+        if broken_is_right and stream.broken:
+            if not all(whole.startswith(text) for text, whole in pairs):
+                self._why.append(f"{stream.name}: another text before the router died")
+        elif stream.error or stream.broken:
+            self._why.append(f"{stream.name}: {stream.error or 'broken off'}")
+        elif stream.counted != stream.tokens * len(wanted):
+            self._why.append(f"{stream.name}: {stream.counted} tokens")
+        elif any(text != whole for text, whole in pairs):
+            self._why.append(f"{stream.name}: another text")
+        elif stream.sampled and stream.logprobs != TOKENS * CHOICES:
+            self._why.append(f"{stream.name}: {stream.logprobs} log-probabilities")
+
+    def _judge_after(self) -> None:
+        """Both boxes used again, nothing held, and whoever was not hit is the same process."""
+        stand, hit = self._stand, HIT.get(self._fault)
+        if hit:
+            before = (None, self._pids[hit])
+            if not wait_until(lambda: stand.pid(hit) not in before, BACK_S, 0.05):
+                self._why.append(f"{hit} was not started again")
+        if not wait_until(stand.is_whole, BACK_S, 0.05):
+            self._why.append("not whole again")
+        if not wait_until(self._nothing_held(), CLEAN_S, 0.05):
+            self._why.append(f"still held: {stand.held()}")
+        for name, pid in self._pids.items():
+            if name != hit and stand.pid(name) != pid:
+                self._why.append(f"{name} is another process afterwards")
+
+    def _nothing_held(self) -> Callable[[], bool]:
+        """Each box is to say so itself, after all answers have ended."""
+        stand, since = self._stand, len(self._stand.traffic.events)
+
+        def so() -> bool:
+            later = [event for _, event in stand.traffic.events[since:]]
+            told = {event.status.box for event in later if isinstance(event, StatusSeen)}
+            return told == {ROUTER_BOX, OTHER_BOX} and stand.held() is None
+
+        return so
+
+    def _loss_was_told(self) -> bool:
+        box = HIT_BOX.get(self._fault)
+        return box is None or any(
+            isinstance(event, WorkerLost) and event.box == box for event in self._events()
+        )
+
+    def _judge_told(self, *, frame_met: bool) -> None:
+        box = HIT_BOX.get(self._fault)
+        if not self._loss_was_told():
+            self._why.append(f"the loss of {box} was not told")
+        back = {event.box for event in self._events() if isinstance(event, WorkerBack)}
+        if box and box not in back:
+            self._why.append(f"the return of {box} was not told")
+        kinds = {event.fault.kind for event in self._events() if isinstance(event, FaultSeen)}
+        if self._fault in FRAME_FAULTS and frame_met and "handoff" not in kinds:
+            self._why.append("the failed hand-off was not told")
+
+    def _judge_again(self) -> None:
+        """What was kept of the target's prompt, on whichever box, is right."""
+        again = self._scene.ask_again()
+        wanted = self._wanted[again.prompt]
+        if not again.done.wait(CLEAN_S) or again.error or again.broken:
+            self._why.append(f"asked again afterwards: {again.error or 'no answer'}")
+        elif again.counted != AGAIN_TOKENS or not wanted.startswith(again.text.rstrip("\ufffd")):
+            self._why.append("asked again afterwards, its text is another")
+
+    def _judged_pause(self, target: Stream, fault_s: float) -> tuple[Pause | None, str | None]:
+        """A target's pause, judged where a box was lost or a hand-off broken."""
+        if target.broken:
+            return None, None
+        pause = pause_of(target, fault_s, self._stand.traffic.events[self._seen :])
+        judged = self._fault in HIT_BOX or self._fault in FRAME_FAULTS
+        return pause, pause.why_too_long if judged else None

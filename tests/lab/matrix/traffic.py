@@ -21,6 +21,7 @@ from homesplit_engine.status import RouterStatus
 
 from tests.lab.errors import LabError
 from tests.lab.kernel import NEWNET, enter
+from tests.lab.matrix.answers import CHOICES, SAMPLED
 
 ANSWER_S = 150.0
 _T = TypeVar("_T")
@@ -34,8 +35,12 @@ class Stream:
     prompt: str
     tokens: int
     sampled: bool = False
-    text: str = ""
+    texts: list[str] = field(default_factory=lambda: [""] * CHOICES)
+    """Of each choice; a greedy answer has one."""
+    asked_s: float = field(default_factory=time.monotonic)
     times: list[float] = field(default_factory=list[float])
+    logprobs: int = 0
+    """How many tokens came with their log-probability."""
     finish: str | None = None
     counted: int | None = None
     error: str | None = None
@@ -43,12 +48,18 @@ class Stream:
     """The connection ended before the answer did."""
     done: threading.Event = field(default_factory=threading.Event)
 
-    def pause_s(self, since_s: float) -> float:
-        """The longest time without a token from `since_s` on."""
+    @property
+    def text(self) -> str:
+        """The first choice's text."""
+        return self.texts[0]
+
+    def longest_gap(self, since_s: float) -> tuple[float, float]:
+        """Begin and end of the longest time without a token from `since_s` on."""
         seen = [moment for moment in self.times if moment >= since_s]
         before = [moment for moment in self.times if moment < since_s]
-        marks = [before[-1] if before else since_s, *seen]
-        return max((b - a for a, b in itertools.pairwise(marks)), default=0.0)
+        marks = [before[-1] if before else max(since_s, self.asked_s), *seen]
+        gaps = list(itertools.pairwise(marks))
+        return max(gaps, key=lambda gap: gap[1] - gap[0], default=(since_s, since_s))
 
 
 class Traffic:
@@ -88,6 +99,10 @@ class Traffic:
         """The router's status; None when it does not answer."""
         raw = self._do(self._get("/homesplit/status")).result(20)
         return None if raw is None else msgspec.json.decode(raw, type=RouterStatus)
+
+    def healthy(self) -> bool:
+        """Whether the router's own question has been answered; asks it where it was not."""
+        return self._do(self._get("/health")).result(20) is not None
 
     def set_mode(self, setting: ModeSetting) -> None:
         """Switch the mode; raises LabError when the router refuses."""
@@ -160,7 +175,7 @@ class Traffic:
 
     async def _ask(self, stream: Stream) -> None:
         body: dict[str, Any] = {"prompt": stream.prompt, "max_tokens": stream.tokens}
-        body |= {"temperature": 1.0, "seed": 7} if stream.sampled else {"temperature": 0}
+        body |= SAMPLED if stream.sampled else {"temperature": 0}
         body |= {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
         try:
             async with self._http.post(
@@ -189,7 +204,9 @@ def _take(stream: Stream, chunk: dict[str, Any]) -> None:
         return
     for choice in chunk["choices"]:
         stream.times.append(time.monotonic())
-        stream.text += choice["text"]
+        stream.texts[choice["index"]] += choice["text"]
+        if choice["logprobs"]:
+            stream.logprobs += len(choice["logprobs"]["token_logprobs"])
         stream.finish = choice["finish_reason"] or stream.finish
     if chunk.get("usage"):
         stream.counted = chunk["usage"]["completion_tokens"]
