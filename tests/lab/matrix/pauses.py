@@ -5,7 +5,7 @@ All processes are on one computer, so the steps' times and the clients' are one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from homesplit_engine.events import EngineEvent, FaultSeen, StepSeen, WorkerLost
@@ -15,8 +15,8 @@ from tests.lab.matrix.stand import DETECTION_S
 from tests.lab.matrix.traffic import Stream
 
 ALLOWANCE_S = 0.5
-"""For everything between the steps and around them: messages, threads, another process on the
-core. What was really needed is in the results (`rest_s`)."""
+"""For messages and threads around the steps, beside the time in which the processes wanted a core
+and had none, which is measured."""
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +28,8 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     reading_s: float
     """From then on: steps of the box that read the prompt and the tokens so far again. Whatever
     else it had to read first, for those who had lost their box as well, is in them."""
+    coreless_s: float = 0.0
+    """From then on: how long router and workers wanted a core and had none."""
 
     @property
     def rest_s(self) -> float:
@@ -39,15 +41,20 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         """What is wrong with it; None when nothing."""
         if self.noticed_s > DETECTION_S + ALLOWANCE_S:
             return f"the loss was told after {self.noticed_s:.2f} s"
-        if self.rest_s > ALLOWANCE_S:
+        if self.rest_s > ALLOWANCE_S + self.coreless_s:
             return (
                 f"stood still for {self.whole_s:.2f} s: {self.noticed_s:.2f} to be noticed, "
-                f"{self.reading_s:.2f} to be read again, {self.rest_s:.2f} for nothing"
+                f"{self.reading_s:.2f} to be read again, {self.coreless_s:.2f} without a core"
             )
         return None
 
 
-def pause_of(stream: Stream, fault_s: float, heard: Sequence[tuple[float, EngineEvent]]) -> Pause:
+def pause_of(
+    stream: Stream,
+    fault_s: float,
+    heard: Sequence[tuple[float, EngineEvent]],
+    coreless_s: Callable[[float, float], float] = lambda _begin_s, _end_s: 0.0,
+) -> Pause:
     """The longest pause of an answer after a fault; `heard` has each event with its arrival."""
     begin_s, end_s = stream.longest_gap(fault_s)
     begin_s = max(begin_s, fault_s)
@@ -63,6 +70,7 @@ def pause_of(stream: Stream, fault_s: float, heard: Sequence[tuple[float, Engine
             for step in steps
             if step.box == box
         ),
+        coreless_s=coreless_s(from_s, end_s),
     )
 
 
@@ -79,9 +87,11 @@ def _first_told_s(
 
 
 def _reading_box(name: str, from_s: float, end_s: float, steps: Sequence[StepEvent]) -> str | None:
-    """Which box read this answer's prompt (again) meanwhile."""
+    """Which box read this answer's prompt (again) meanwhile, or wrote it."""
     for step in reversed(steps):
         meanwhile = step.start_s < end_s and step.end_s > from_s
-        if meanwhile and any(piece.request_id == name for piece in step.prefill):
+        if meanwhile and (
+            name in step.decode or any(piece.request_id == name for piece in step.prefill)
+        ):
             return step.box
     return None

@@ -68,6 +68,7 @@ def run_together(stand: Stand, cells: Sequence[Cell], answers: Answers) -> list[
     case. Afterwards the deployment is whole again, or said not to be.
     """
     began_s = time.monotonic()
+    stand.waits.forget()
     if any(cell.needs_first_handoff for cell in cells):
         stand.start_router_anew()
     stand.traffic.set_mode(SETTINGS[cells[0].mode])
@@ -248,6 +249,7 @@ class _Case:
         """A target's pause, judged where a box was lost or a hand-off broken."""
         if target.broken:
             return None, None
-        pause = pause_of(target, fault_s, self._stand.traffic.events[self._seen :])
+        heard = self._stand.traffic.events[self._seen :]
+        pause = pause_of(target, fault_s, heard, self._stand.waits.between_s)
         judged = self._fault in HIT_BOX or self._fault in FRAME_FAULTS
         return pause, pause.why_too_long if judged else None

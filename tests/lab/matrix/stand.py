@@ -26,6 +26,7 @@ from tests.lab.inside import exec_command
 from tests.lab.kernel import mount
 from tests.lab.matrix.cells import OTHER_BOX, ROUTER_BOX
 from tests.lab.matrix.traffic import Traffic, wait_until
+from tests.lab.matrix.waits import Waits
 from tests.lab.matrix.wire import WireSettings
 from tests.lab.processes import netns_path
 from tests.lab.records import DESK
@@ -81,6 +82,7 @@ class Stand:
         address = lab.address(ROUTER_BOX)
         netns = netns_path(lab.lab.node(DESK).netns)
         self.traffic = Traffic(str(netns), f"http://{address}:{HTTP_PORT}")
+        self.waits = Waits(lambda: {name: self.pid(name) for name in (*BOXES, "router")})
 
     @property
     def clock_file(self) -> Path:
@@ -102,6 +104,7 @@ class Stand:
         self.traffic.start()
         if not wait_until(self.is_whole, START_S, 0.1):
             raise LabError(f"the deployment did not come up: {self.last_words()}")
+        self.waits.start()
 
     def start_worker(self, box: str) -> None:
         """Start a box's worker under its supervisor."""
@@ -122,6 +125,7 @@ class Stand:
 
     def stop(self) -> None:
         """End everything that was started."""
+        self.waits.stop()
         self.traffic.stop()
         for process in self._running.values():
             with contextlib.suppress(ProcessLookupError):

@@ -105,12 +105,13 @@ def _pauses(ran: list[Result]) -> list[str]:
         ("of that, until the loss was told", lambda pause: pause.noticed_s),
         ("of that, reading again", lambda pause: pause.reading_s),
         ("the rest", lambda pause: pause.rest_s),
+        ("(without a core meanwhile)", lambda pause: pause.coreless_s),
     ]
     lines = [
         f"Where a box was lost ({len(found)} cells), in seconds. A loss must be told within the",
-        f"detection time of {DETECTION_S:g} s; the rest may be {ALLOWANCE_S:g} s, which is what a",
-        "busy core may cost messages and threads; reading again is what the steps of the box that",
-        "lives took for all that were moved to it.",
+        f"detection time of {DETECTION_S:g} s; reading again is what steps of the box that lives",
+        f"took for all that were moved to it; the rest may be {ALLOWANCE_S:g} s beside the time in",
+        "which router and workers wanted a core and had none (`/proc/PID/task/*/schedstat`).",
         "",
         "| target's pause | p50 | p90 | most |",
         "|---|---|---|---|",
