@@ -54,15 +54,20 @@ class Calibration(Struct, frozen=True, kw_only=True):
     compared_steps: int = 0
     """Steps of the newest comparison of modes that moved the fit; 0 where none did."""
     compared_at: str = ""
+    together: float = 1.0
+    """How many times as long a step takes while the other box computes too; 1 where boxes don't
+    feel each other or it was never measured."""
 
     @property
     def words(self) -> str:
         """What it rests on, in words."""
         timed = _dated(f"calibrated on {self.steps} steps of the engine", self.at)
-        if not self.compared_steps:
-            return timed
-        measured = _dated(f"{self.compared_steps} steps of a comparison", self.compared_at)
-        return f"{timed}, and on {measured}" if self.steps else f"calibrated on {measured}"
+        if self.compared_steps:
+            measured = _dated(f"{self.compared_steps} steps of a comparison", self.compared_at)
+            timed = f"{timed}, and on {measured}" if self.steps else f"calibrated on {measured}"
+        if self.together > 1.0:
+            timed += f"; a step takes {self.together - 1:.0%} longer while the other box computes"
+        return timed
 
     def step_seconds(
         self, prefill: Sequence[tuple[int, int]], batch: int, context_tokens: int

@@ -1,7 +1,8 @@
 """The requests that calibrate a box: each kind of step the engine makes, in a minute or less.
 
-Three phases: prompts read whole and alone (some after a cached beginning), answers written
-in batches that shrink from eight to one, and prompts read in chunks beside answers.
+Prompts read whole and alone (some after a cached beginning), answers written in batches that
+shrink from eight to one, and prompts read in chunks beside answers; then hand-offs, and both boxes
+at once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ FIRST_LENGTHS = (16, 192, 48, 96)
 BATCH = 8
 ANSWER_STEP = 5
 """The batch's answers are so many tokens longer one than the other, so that it shrinks."""
+TOGETHER_TOKENS = 32
 CHUNKS = (32, 128)
 PHASE_S = 300.0
 """No request of a phase is sent later than this after its first."""
@@ -76,6 +78,21 @@ def handoffs(seed: int, *, longest: int) -> LoadPlan:
     # Of equal lengths the second would be cached already, and nothing of it be handed over.
     lengths = dict.fromkeys(max(2, min(tokens, longest)) for tokens in wanted)
     return _in_turn([(tokens,) for tokens in lengths], seed)
+
+
+def together(seed: int) -> LoadPlan:
+    """Requests for both boxes at the same time, to see whether they slow each other down."""
+    requests = tuple(
+        OfferedRequest(
+            id=number,
+            class_="calibration",
+            prompt=(PromptPart(seed=mix(seed + 211 * number), tokens=FIRST_LENGTHS[3]),),
+            output_tokens=TOGETHER_TOKENS,
+            send_at_s=0.0,
+        )
+        for number in range(BATCH)
+    )
+    return _plan(requests, seed)
 
 
 def longest_prompt(tokens_per_s: float, *, max_context: int, kv_tokens: int) -> int:

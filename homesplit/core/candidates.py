@@ -144,7 +144,9 @@ def build_scene(asked: Asked) -> Scene:
         # Windows and states make a token of a long conversation cheaper than one of a short.
         per_token = max(room.kv_needed / longest, 1.0)
         room_tokens = int(room.kv_room // per_token) if told is None else told
-        boxes.append(SimBox(name=box.name, cost=cost, kv_tokens=room_tokens))
+        together = fit.together if fit else 1.0
+        made = SimBox(name=box.name, cost=cost, kv_tokens=room_tokens, together=together)
+        boxes.append(made)
     scene = Scene(boxes=tuple(boxes), wires=_wires(asked), shape=boxes[0].cost.shape, kv_dtype=kept)
     routers = [c.router_s for c in asked.calibrations if c.router_s is not None]
     # What was timed is the way there and back; the scene counts it once before and once after.

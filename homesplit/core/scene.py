@@ -22,6 +22,8 @@ class SimBox(Struct, frozen=True, kw_only=True):
     cost: CostModel
     kv_tokens: int
     """Room for KV beside the weights; 0 when the weights alone don't fit."""
+    together: float = 1.0
+    """How many times as long a step takes while the other box computes too."""
 
 
 class Scene(Struct, frozen=True, kw_only=True):

@@ -100,6 +100,7 @@ class _Box:
         )
         self.name = box.name
         self.cost = StepClock(box.cost)
+        self.together = box.together
         self.scheduler = Scheduler(pool, limits)
         self.plan: StepPlan | None = None
         self.start_s = 0.0
@@ -108,8 +109,8 @@ class _Box:
         self.first_s = 0.0
         self.growth_s = 0.0
 
-    def begin(self, now_s: float) -> bool:
-        """Start the next step or leap; False when there is nothing to do."""
+    def begin(self, now_s: float, *, beside: bool) -> bool:
+        """Start the next step or leap, perhaps beside the other box's; False when there is none."""
         plan = self.scheduler.schedule(now_s)
         self.plan = plan
         if plan is None:
@@ -123,6 +124,9 @@ class _Box:
         if self.steps > 1:
             last = self.cost.step_seconds([], batch, context + batch * (self.steps - 1))
             self.growth_s = (last - self.first_s) / (self.steps - 1)
+        if beside:
+            self.first_s *= self.together
+            self.growth_s *= self.together
         self.end_s = now_s + self.after(self.steps)
         return True
 
@@ -222,6 +226,10 @@ class Simulation:
         self.boxes = {
             name: _Box(scene.box(name), longest=longest + 1, prefix_cache=shared)
             for name in arrangement.boxes
+        }
+        self.others = {
+            name: tuple(other for other in self.boxes.values() if other is not box)
+            for name, box in self.boxes.items()
         }
         self.rate = {pair: wire.bytes_per_s for pair, wire in scene.wires.items()}
         self.free_s = dict.fromkeys(scene.wires, 0.0)
@@ -407,9 +415,19 @@ class Simulation:
 
     def _wake(self, box: _Box, now_s: float) -> None:
         if box.plan is None:
-            box.begin(now_s)
+            self._begin(box, now_s)
         else:
             box.interrupt(now_s)
+
+    def _begin(self, box: _Box, now_s: float) -> None:
+        """Start the box's next step; who feels it when it starts or ends work looks anew."""
+        others = self.others[box.name]
+        was_busy = box.plan is not None
+        beside = any(other.plan is not None for other in others)
+        if box.begin(now_s, beside=beside) != was_busy:
+            for other in others:
+                if other.together > 1.0:
+                    other.interrupt(now_s)
 
     # ------------------------------------------------------------------ steps
 
@@ -433,7 +451,7 @@ class Simulation:
             self._answer_ended(self.flights[ended.request_id], box, now_s)
         for request_id in outcome.handing_over:
             self._hand_over(self.flights[request_id], box, now_s)
-        box.begin(now_s)
+        self._begin(box, now_s)
 
     def _tell_times(self, box: _Box, plan: StepPlan) -> None:
         """Note when the tokens of the step or leap are out: at its end, and each before it."""
@@ -479,7 +497,7 @@ class Simulation:
     def _commit(self, flight: _Flight, sender: _Box, request_id: str, now_s: float) -> None:
         sender.scheduler.handoff_ended(request_id)
         if sender.plan is None:
-            sender.begin(now_s)
+            self._begin(sender, now_s)
         receiver = self.boxes[flight.decode_box]
         receiver.scheduler.commit(request_id, 0)
         flight.writing = True

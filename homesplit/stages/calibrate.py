@@ -20,11 +20,13 @@ from homesplit.core.calibration_load import (
     handoffs,
     later_phases,
     longest_prompt,
+    together,
 )
 from homesplit.core.events import Progress, StageEnded, StageStarted
 from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.load import LoadPlan
 from homesplit.core.served import Timed, gather
+from homesplit.core.together import slowed, together_words
 from homesplit.core.workload import Arrivals, fixed_lengths
 from homesplit.errors import EngineError, HomesplitError
 from homesplit.io import calibration_store, probe_store
@@ -79,6 +81,7 @@ async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> Calibr
                     missing.append(fit)
                 else:
                     boxes.append(_keep(ctx, fit))
+            boxes = await _together(ctx, server, before, boxes, seed)
             timed = await _handoffs(ctx, server, before, seed)
         finally:
             await set_mode(ctx, target.url, target.api_key, before.setting)
@@ -87,8 +90,27 @@ async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> Calibr
         + [f"{each.box}: none, {each.why}" for each in missing]
         + [handoff_words(each).removesuffix(".") for each in timed]
     )
-    ctx.emit(StageEnded(stage=STAGE, sentence=f"Calibrated: {told}."))
+    slow = together_words(boxes)
+    ending = f". {slow}" if slow else "."
+    ctx.emit(StageEnded(stage=STAGE, sentence=f"Calibrated: {told}{ending}"))
     return CalibrateResult(boxes=tuple(boxes), missing=tuple(missing), handoffs=timed)
+
+
+async def _together(
+    ctx: Context, server: Prepared, status: RouterStatus, fits: list[Calibration], seed: int
+) -> list[Calibration]:
+    """The fits with how much longer a step takes while the other box computes too."""
+    usable = [worker.box for worker in status.workers if worker.usable and worker.ready]
+    if len(fits) != 2 or sorted(usable) != sorted(fit.box for fit in fits):
+        return fits
+    ctx.emit(Progress(stage=STAGE, step="together", sentence="Both boxes at once."))
+    setting = ModeSetting(mode="replica", prefill="whole")
+    timed = await _timed(ctx, server, setting, together(seed + 13))
+    found: list[Calibration] = []
+    for fit, other in (fits, fits[::-1]):
+        times = slowed(fit, _steps([timed], fit.box), _steps([timed], other.box))
+        found.append(fit if times is None else _keep(ctx, replace(fit, together=times)))
+    return found
 
 
 async def _handoffs(

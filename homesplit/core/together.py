@@ -1,0 +1,69 @@
+"""Whether two boxes slow each other down: measured when both compute, beside each alone.
+
+Two boxes of their own don't. Two virtual machines of one host do, and so may boxes on one power
+limit; a mode that uses both at once then gives less than twice what one gives.
+"""
+
+from __future__ import annotations
+
+import statistics
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from homesplit_engine.records import StepEvent
+
+from homesplit.core.calibration import Calibration
+
+MIN_STEPS = 12
+"""Fewer steps beside the other box's tell nothing."""
+BESIDE = 0.9
+"""A step counts when the other box computes for so much of it."""
+NOTICED = 0.04
+"""A smaller difference is the fit's own error, and taken for none."""
+
+
+def slowed(fit: Calibration, own: Sequence[StepEvent], other: Sequence[StepEvent]) -> float | None:
+    """How many times as long a step takes beside the other box's steps, at least 1.
+
+    The median of measured over fitted seconds; None where too few steps lay beside the other's.
+    """
+    busy = sorted((step.start_s, step.end_s) for step in other)
+    starts = [start for start, _ in busy]
+    ratios = [
+        (step.end_s - step.start_s) / expected
+        for step in own
+        if _beside(step, busy, starts) >= BESIDE and (expected := _fitted(fit, step)) > 0
+    ]
+    if len(ratios) < MIN_STEPS:
+        return None
+    times = statistics.median(ratios)
+    return times if times > 1.0 + NOTICED else 1.0
+
+
+def together_words(fits: Sequence[Calibration]) -> str:
+    """What was found, in one sentence; empty where nothing was measured or nothing is slower."""
+    slow = [f"{fit.box} {fit.together - 1:.0%}" for fit in fits if fit.together > 1.0]
+    if not slow:
+        return ""
+    return (
+        f"Computing at once, they slow each other down ({', '.join(slow)} longer a step): "
+        "do they share a machine?"
+    )
+
+
+def _fitted(fit: Calibration, step: StepEvent) -> float:
+    pieces = [(piece.start, piece.tokens) for piece in step.prefill]
+    return fit.step_seconds(pieces, len(step.decode), step.context_tokens)
+
+
+def _beside(step: StepEvent, busy: Sequence[tuple[float, float]], starts: Sequence[float]) -> float:
+    """The share of a step during which the other box computes."""
+    length = step.end_s - step.start_s
+    if length <= 0:
+        return 0.0
+    covered = 0.0
+    at = max(0, bisect_right(starts, step.start_s) - 1)
+    while at < len(busy) and busy[at][0] < step.end_s:
+        covered += max(0.0, min(busy[at][1], step.end_s) - max(busy[at][0], step.start_s))
+        at += 1
+    return covered / length
