@@ -65,7 +65,8 @@ class _Told:
 
     upto: int
     begun: set[str] = field(default_factory=set[str])
-    read: set[str] = field(default_factory=set[str])
+    read: dict[str, float] = field(default_factory=dict[str, float])
+    """And when it was heard: the first token's text may wait for its character's other bytes."""
     decoded: set[str] = field(default_factory=set[str])
     handed_over: set[str] = field(default_factory=set[str])
     box: dict[str, str] = field(default_factory=dict[str, str])
@@ -73,13 +74,13 @@ class _Told:
 
     def hear(self, events: Sequence[tuple[float, EngineEvent]]) -> None:
         """Take in what came since."""
-        for _, event in events[self.upto :]:
+        for heard_s, event in events[self.upto :]:
             match event:
                 case StepSeen():
                     self.decoded |= set(event.event.decode)
                     pieces = {piece.request_id: piece.last for piece in event.event.prefill}
                     self.begun |= set(pieces)
-                    self.read |= {name for name, last in pieces.items() if last}
+                    self.read |= {name: heard_s for name, last in pieces.items() if last}
                     self.box |= dict.fromkeys([*event.event.decode, *pieces], event.event.box)
                 case TransferSeen():
                     self.handed_over.add(event.event.request_id)
@@ -178,8 +179,8 @@ class Scene:
                 # In `auto` it may be one that is not handed over: then it is soon decoded.
                 seen_s = HANDOFF_SEEN_S if self._first_handoff else 0.0
                 return (
-                    bool(stream.times)
-                    and time.monotonic() - stream.times[0] > seen_s
+                    name in told.read
+                    and time.monotonic() - told.read[name] > seen_s
                     and name not in told.handed_over
                     and name not in told.decoded
                 )
