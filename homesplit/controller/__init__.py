@@ -6,7 +6,9 @@ imported when they are first used, so that the first picture comes at once.
 
 from __future__ import annotations
 
-from homesplit.controller.base import Served
+import asyncio
+
+from homesplit.controller.base import Served, stage_module
 from homesplit.controller.chatting import Chatting, Said
 from homesplit.controller.comparing import Comparing
 from homesplit.controller.demonstrating import Demonstrating
@@ -14,9 +16,17 @@ from homesplit.controller.deploying import Deploying
 from homesplit.controller.machines import Machines
 from homesplit.controller.notes import Opened
 from homesplit.controller.planning import Planning
+from homesplit.stages.context import Context
 from homesplit.view import road
 
 __all__ = ["Controller", "Opened", "Said", "Served"]
+
+FIRST_STAGES = ("discover", "deploy", "notebook")
+
+
+def _import_stages() -> None:
+    for name in FIRST_STAGES:
+        stage_module(name)
 
 
 class Controller(Machines, Planning, Deploying, Chatting, Comparing, Demonstrating):
@@ -25,9 +35,15 @@ class Controller(Machines, Planning, Deploying, Chatting, Comparing, Demonstrati
     def begin(self) -> None:
         """What the app does by itself once it is shown."""
         self.show_known()
-        self.look_about()
-        self.find_deployment()
-        self.read_notebook()
+
+        async def work(ctx: Context) -> None:
+            # In a thread: what reaches machines takes long to import, and keys must be answered.
+            await asyncio.to_thread(_import_stages)
+            self.look_about()
+            self.find_deployment()
+            self.read_notebook()
+
+        self.start("begin", work)
 
     def would_be_lost(self) -> str:
         """What quitting now would cut short, in words; empty when nothing would be lost."""

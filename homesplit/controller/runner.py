@@ -12,13 +12,15 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from homesplit.core import events
-from homesplit.core.state import RunState, apply
+from homesplit.core.state import RunState, apply_all
 from homesplit.errors import HomesplitError
 from homesplit.io.event_log import EventLog
 from homesplit.io.paths import Paths, user_paths
 from homesplit.stages.context import Ask, AskNobody, Context
 
-_ENGINE_EVENTS = (events.StepSeen, events.TransferSeen, events.StatusSeen, events.RequestDone)
+_STREAM = frozenset((events.StepSeen, events.TransferSeen, events.StatusSeen, events.RequestDone))
+"""Events that come by the hundred: they wait, and are applied together when the state is read."""
+MOST_WAITING = 1000
 
 
 class StageRunner:
@@ -32,9 +34,13 @@ class StageRunner:
         log: EventLog | None = None,
         state: RunState | None = None,
     ) -> None:
-        self.state = state or RunState()
+        self._state = state or RunState()
+        self._waiting: list[events.Event] = []
+        self._arrived_s = 0.0
         self.version = 0
-        """Grows with every event, so that a screen can see at a glance that nothing is new."""
+        """Grows with every event but the engine's own steps, hand-offs, requests and statuses."""
+        self.stream_version = 0
+        """Grows with those: screens look at them at their own pace."""
         self.details: dict[str, str] = {}
         """The full trace of a stage's last failure, for those who open it."""
         self.paths = paths or user_paths()
@@ -59,18 +65,35 @@ class StageRunner:
             self._loop.call_soon_threadsafe(self._apply, event)
 
     def _apply(self, event: events.Event) -> None:
-        self.state = apply(self.state, event)
-        self.version += 1
+        self._waiting.append(event)
+        self._arrived_s = time.monotonic()
         if self._log is not None:
             self._log.write(event)
-        if isinstance(event, _ENGINE_EVENTS):
-            self._keep_time()
+        if type(event) in _STREAM:
+            self.stream_version += 1
+        else:
+            self.version += 1
+        if len(self._waiting) >= MOST_WAITING:
+            self._fold()
 
-    def _keep_time(self) -> None:
+    @property
+    def state(self) -> RunState:
+        """Everything known, with all events that were told until now."""
+        if self._waiting:
+            self._fold()
+        return self._state
+
+    def _fold(self) -> None:
+        told, self._waiting = self._waiting, []
+        before_s = self._state.engine.latest_s
+        self._state = apply_all(self._state, told)
+        if self._state.engine.latest_s != before_s:
+            self._keep_time(self._state.engine.latest_s)
+
+    def _keep_time(self, latest: float | None) -> None:
         """Remember how far the router's clock is ahead of ours, so that strips move evenly."""
-        latest = self.state.engine.latest_s
         if latest is not None:
-            lead = latest - time.monotonic()
+            lead = latest - self._arrived_s
             if self._lead_s is None or lead > self._lead_s or lead < self._lead_s - 5:
                 self._lead_s = lead
 
@@ -185,7 +208,7 @@ class StageRunner:
 
     def dismiss_failure(self) -> None:
         """Take the newest failure off the screen."""
-        self.state = replace(self.state, failures=self.state.failures[:-1])
+        self._state = replace(self.state, failures=self.state.failures[:-1])
         self.version += 1
 
     def failure_detail(self) -> str:

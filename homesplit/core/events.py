@@ -5,6 +5,8 @@ A run's events written as JSON lines and replayed draw every screen without a ma
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 from homesplit_engine.events import (
     EngineEvent,
@@ -203,7 +205,11 @@ __all__ = [
 ]
 """The engine's own, which readers of events find here as well; all others are declared above."""
 
-_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+@functools.cache
+def _decoder() -> msgspec.json.Decoder[Event]:
+    """Made with the first line: it takes as long as all the rest of this module."""
+    return msgspec.json.Decoder(Event)
 
 
 def to_line(event: Event) -> bytes:
@@ -213,4 +219,4 @@ def to_line(event: Event) -> bytes:
 
 def from_line(line: bytes | str) -> Event:
     """The event of one JSON line; raises msgspec.MsgspecError."""
-    return _decoder.decode(line)
+    return _decoder().decode(line)

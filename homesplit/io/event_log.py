@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +44,9 @@ def read_events(path: Path) -> Iterator[tuple[float, Event]]:
 
     A file whose name ends in `.gz` is read as gzip.
     """
+    # Here: a recording is seldom read, and the first picture should not wait for this.
+    import gzip
+
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, raw in enumerate(file, start=1):

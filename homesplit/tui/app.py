@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from time import monotonic
 from typing import ClassVar
 
 from textual import work
@@ -16,13 +18,16 @@ from homesplit.controller import Controller
 from homesplit.tui.ask import AskScreens, ask
 from homesplit.tui.screens.base import StageScreen
 from homesplit.tui.screens.dialogs import Question, Reading
-from homesplit.tui.theme import FALLBACKS, LIGHT_FALLBACKS, THEMES
+from homesplit.tui.theme import FALLBACKS, LIGHT_FALLBACKS, SIXTEEN, THEMES
 from homesplit.view import help as help_view
 from homesplit.view import road
 
 REFRESH_S = 0.1
+STREAM_S = 1.0
+"""What the engine's stream of steps changes outside of Monitor follows this often."""
 SCREENS_AFTER_S = 0.2
-"""The other screens are imported once the first is painted."""
+SCREEN_EACH_S = 0.05
+"""The other screens are imported once the first is painted, one at a time between keys."""
 
 
 def _screen(name: str, controller: Controller) -> StageScreen:
@@ -32,9 +37,12 @@ def _screen(name: str, controller: Controller) -> StageScreen:
     return made
 
 
-def _import_screens() -> None:
-    for name in road.SCREENS:
-        importlib.import_module(f"homesplit.tui.screens.{name}")
+def no_colours_wanted() -> bool:
+    """Whether `NO_COLOR` asks for none; set to nothing, it asks for nothing (no-color.org)."""
+    if not os.environ.get("NO_COLOR"):
+        os.environ.pop("NO_COLOR", None)
+        return False
+    return True
 
 
 class HomesplitApp(App[None]):
@@ -42,6 +50,7 @@ class HomesplitApp(App[None]):
 
     TITLE = "homesplit"
     CSS_PATH = "homesplit.tcss"
+    DEFAULT_MODE = "machines"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -59,18 +68,20 @@ class HomesplitApp(App[None]):
         self,
         controller: Controller,
         *,
-        start: str = "machines",
+        start: str = DEFAULT_MODE,
         on_start: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(ansi_color=True if no_colours_wanted() else None)
         self.controller = controller
         controller.ask = AskScreens(self)
         self._start = start
         self._on_start = on_start
-        self._shown = -1
+        self._shown = self._shown_stream = -1
+        self._stream_due_s = 0.0
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = "homesplit"
+        few = self.console.color_system == "standard" and not self.no_color
+        self.theme = SIXTEEN if few else "homesplit"
         for name in road.SCREENS:
             self.add_mode(name, partial(_screen, name, controller))
 
@@ -81,21 +92,27 @@ class HomesplitApp(App[None]):
     async def on_mount(self) -> None:
         """Show the first stop, then begin looking about."""
         self.controller.attach()
-        await self.switch_mode(self._start)
+        if self._start != self.current_mode:
+            await self.switch_mode(self._start)
         self.set_interval(REFRESH_S, self._tick)
         if self._on_start is not None:
             self.call_after_refresh(self._on_start)
-        self.set_timer(SCREENS_AFTER_S, self._get_ready)
+        self.set_timer(SCREENS_AFTER_S, partial(self._get_ready, road.SCREENS))
 
-    def _get_ready(self) -> None:
+    def _get_ready(self, names: Sequence[str]) -> None:
         """Have every screen at hand before its key is pressed."""
-        _import_screens()
+        importlib.import_module(f"homesplit.tui.screens.{names[0]}")
+        if names[1:]:
+            self.set_timer(SCREEN_EACH_S, partial(self._get_ready, names[1:]))
 
     def _tick(self) -> None:
         """Draw again when something has happened since the last picture."""
-        if self.controller.version == self._shown:
+        told, stream = self.controller.version, self.controller.stream_version
+        now_s = monotonic()
+        if told == self._shown and (stream == self._shown_stream or now_s < self._stream_due_s):
             return
-        self._shown = self.controller.version
+        self._shown, self._shown_stream = told, stream
+        self._stream_due_s = now_s + STREAM_S
         screen = self.stage_screen
         if screen is not None and screen.is_mounted:
             screen.show()

@@ -1,11 +1,15 @@
 """Colours by role: hues that the colour-blind tell apart (Okabe and Ito's palette, lightened).
 
-Nothing is told by colour alone: every role that means something also has its own glyph.
+Nothing is told by colour alone: every role that means something also has its own glyph, and
+what stands out by its ground is reversed, which needs no colour.
 """
 
 from __future__ import annotations
 
 from textual.theme import Theme
+
+SIXTEEN = "homesplit-16"
+"""The theme for terminals of sixteen colours."""
 
 _DARK = {
     "faint": "#3a4350",
@@ -38,6 +42,23 @@ _LIGHT = {
     "quiet": "#5b6472",
 }
 
+_SIXTEEN = {
+    "faint": "#555555",
+    "good": "#55ff55",
+    "bad": "#ff5555",
+    "warn": "#ffff55",
+    "key": "#5555ff",
+    "prefill": "#aa5500",
+    "mixed": "#ffff55",
+    "decode": "#55ffff",
+    "handoff": "#ff55ff",
+    "a": "#aa5500",
+    "b": "#55ffff",
+    "queue": "#aaaaaa",
+    "quiet": "#aaaaaa",
+}
+"""Hues that a terminal of sixteen colours has, so that none is taken for another."""
+
 THEMES = (
     Theme(
         name="homesplit",
@@ -57,6 +78,26 @@ THEMES = (
             "footer-background": "#161c25",
             "footer-key-foreground": "#8fb8ff",
             "border": "#2b3442",
+        },
+    ),
+    Theme(
+        name=SIXTEEN,
+        dark=True,
+        primary="#5555ff",
+        secondary="#55ffff",
+        accent="#5555ff",
+        warning="#ffff55",
+        error="#ff5555",
+        success="#55ff55",
+        foreground="#ffffff",
+        background="#000000",
+        surface="#000000",
+        panel="#000000",
+        variables={
+            **_SIXTEEN,
+            "footer-background": "#000000",
+            "footer-key-foreground": "#55ffff",
+            "border": "#555555",
         },
     ),
     Theme(
@@ -97,11 +138,11 @@ STYLES = {
     "a": "bold $a",
     "b": "bold $b",
     "queue": "$queue",
-    "!key": "bold $background on $key",
-    "!strong": "bold $background on $foreground",
-    "!prefill": "bold $background on $prefill",
-    "!mixed": "bold $background on $mixed",
-    "!decode": "bold $background on $decode",
+    "!key": "bold reverse $key",
+    "!strong": "bold reverse $foreground",
+    "!prefill": "bold reverse $prefill",
+    "!mixed": "bold reverse $mixed",
+    "!decode": "bold reverse $decode",
 }
 """Role of a span to Textual style; an unknown role is a mistake in a view."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from homesplit.core.engine_state import Engine
 from homesplit.core.plan_map import PlanMap
-from homesplit.core.state import Done, Engine
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
 from homesplit.view.prompt_classes import PromptClass
+from homesplit.view.watch import LATE_S
 
 
 class Points(Struct, frozen=True, kw_only=True):
@@ -47,6 +49,10 @@ class Chart(Struct, frozen=True, kw_only=True):
     empty: str = "nothing to draw yet"
 
 
+CELLS = (240, 64)
+"""Points nearer to each other than the chart's width and height over these are drawn once."""
+
+
 def requests_chart(
     engine: Engine,
     which: str,
@@ -56,13 +62,12 @@ def requests_chart(
     span_s: float = 180.0,
 ) -> Chart:
     """One point a request over the last `span_s` seconds: TTFT (`ttft`) or TPOT (`tpot`)."""
-    seen = [done for done in engine.requests if done.at_s >= now_s - span_s]
-    series = tuple(_class_points(seen, one, which, now_s) for one in classes)
+    found = _values(engine, which, now_s - span_s)
     target = targets.ttft_s if which == "ttft" else targets.tpot_s
-    tops = [value for points in series for value in points.y]
-    top = max([*tops, (target or 0.0) * 1.2], default=1.0) * 1.1 or 1.0
+    highest = max((value for _, value, _ in found), default=0.0)
+    top = max(highest, (target or 0.0) * 1.2) * 1.1 or 1.0
     return Chart(
-        series=series,
+        series=_by_class(found, classes, now_s, span_s, top),
         target=target,
         marks=_event_marks(engine, now_s, span_s),
         x_range=(-span_s, 0.0),
@@ -76,19 +81,39 @@ def requests_chart(
     )
 
 
-def _class_points(seen: Sequence[Done], one: PromptClass, which: str, now_s: float) -> Points:
-    pairs = [
-        (done.at_s - now_s, done.ttft_s if which == "ttft" else done.tpot_s)
-        for done in seen
-        if one.holds(done.prompt_tokens) and done.outcome == "completed"
-    ]
-    known = [(x, y) for x, y in pairs if y is not None]
-    return Points(
-        label=one.name,
-        role=one.role,
-        marker=one.marker,
-        x=tuple(round(x, 1) for x, _ in known),
-        y=tuple(y for _, y in known),
+def _values(engine: Engine, which: str, since_s: float) -> list[tuple[float, float, int]]:
+    """When each completed request ended, its figure, its prompt's tokens."""
+    first = bisect_left(engine.requests, since_s - LATE_S, key=lambda done: done.at_s)
+    found: list[tuple[float, float, int]] = []
+    for done in engine.requests[first:]:
+        value = done.ttft_s if which == "ttft" else done.tpot_s
+        if value is not None and done.outcome == "completed" and done.at_s >= since_s:
+            found.append((done.at_s, value, done.prompt_tokens))
+    return found
+
+
+def _by_class(
+    found: Sequence[tuple[float, float, int]],
+    classes: Sequence[PromptClass],
+    now_s: float,
+    span_s: float,
+    top: float,
+) -> tuple[Points, ...]:
+    cells: list[dict[tuple[int, int], tuple[float, float]]] = [{} for _ in classes]
+    highs = [one.high for one in classes]
+    across, up = CELLS[0] / span_s, CELLS[1] / top
+    for at_s, value, prompt_tokens in found:
+        place = min(bisect_right(highs, prompt_tokens), len(classes) - 1)
+        cells[place][int(at_s * across), int(value * up)] = (at_s, value)
+    return tuple(
+        Points(
+            label=one.name,
+            role=one.role,
+            marker=one.marker,
+            x=tuple(round(at_s - now_s, 1) for at_s, _ in points.values()),
+            y=tuple(value for _, value in points.values()),
+        )
+        for one, points in zip(classes, cells, strict=True)
     )
 
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from homesplit.core.state import RunState, link_between
 from homesplit.view import numbers
 from homesplit.view.spans import Line, Lines, Span, bar, clean, crop, line, sparkline, width_of
-from homesplit.view.timeline import moved_transfers
+from homesplit.view.watch import moved_transfers
 
-SPAN_S = 10.0
-"""Over how long `now` is meant."""
 HISTORY_S = 60.0
 SLOT_S = 2.0
+NOW_SLOTS = 5
+"""Over how many slots `now` is meant: the last 10 s."""
+
+
+class Moved(NamedTuple):
+    """A hand-off on the router's clock."""
+
+    bytes: int
+    start_s: float
+    end_s: float
 
 
 class LinkUse(Struct, frozen=True, kw_only=True):
@@ -34,43 +44,44 @@ def link_use(state: RunState, names: tuple[str, ...], now_s: float) -> tuple[Lin
     """Each direction between two boxes that carried a hand-off in the last minute."""
     if len(names) != 2:
         return ()
-    found: list[LinkUse] = []
-    for box_from, box_to in (names, names[::-1]):
-        moved = [
-            (event.bytes, start_s, end_s)
-            for event, start_s, end_s in moved_transfers(state.engine, now_s - HISTORY_S)
-            if (event.box_from, event.box_to) == (box_from, box_to)
-        ]
-        if not moved:
+    moved: dict[tuple[str, str], list[Moved]] = {}
+    for event, start_s, end_s in moved_transfers(state.engine, now_s - HISTORY_S):
+        way = (event.box_from, event.box_to)
+        moved.setdefault(way, []).append(Moved(event.bytes, start_s, end_s))
+    a, b = names
+    return tuple(_use(state, way, moved[way], now_s) for way in ((a, b), (b, a)) if way in moved)
+
+
+def _use(state: RunState, way: tuple[str, str], moved: list[Moved], now_s: float) -> LinkUse:
+    rate, why = _measured(state, *way)
+    slots = _slots(moved, now_s)
+    return LinkUse(
+        box_from=way[0],
+        box_to=way[1],
+        bytes_per_s=sum(slots[-NOW_SLOTS:]) / NOW_SLOTS,
+        measured_bytes_per_s=rate,
+        why=why,
+        handoffs=len(moved),
+        bytes=sum(one.bytes for one in moved),
+        history=slots,
+    )
+
+
+def _slots(moved: list[Moved], now_s: float) -> tuple[float, ...]:
+    """Bytes per second in each slot of the last minute; a hand-off is spread over its time."""
+    count = int(HISTORY_S / SLOT_S)
+    began_s = now_s - HISTORY_S
+    rates = [0.0] * count
+    for size, start_s, end_s in moved:
+        from_s, to_s = max(start_s - began_s, 0.0), min(end_s - began_s, HISTORY_S)
+        first, last = int(from_s / SLOT_S), min(int(to_s / SLOT_S), count - 1)
+        if first == last:
+            rates[first] += size * (to_s - from_s) / max(end_s - start_s, 1e-9) / SLOT_S
             continue
-        rate, why = _measured(state, box_from, box_to)
-        slots = int(HISTORY_S / SLOT_S)
-        found.append(
-            LinkUse(
-                box_from=box_from,
-                box_to=box_to,
-                bytes_per_s=_rate(moved, now_s - SPAN_S, now_s),
-                measured_bytes_per_s=rate,
-                why=why,
-                handoffs=len(moved),
-                bytes=sum(size for size, _, _ in moved),
-                history=tuple(
-                    _rate(moved, now_s - SLOT_S * (slots - n), now_s - SLOT_S * (slots - n - 1))
-                    for n in range(slots)
-                ),
-            )
-        )
-    return tuple(found)
-
-
-def _rate(moved: list[tuple[int, float, float]], start_s: float, end_s: float) -> float:
-    """Bytes per second in a stretch; a hand-off's bytes are spread over its time."""
-    total = 0.0
-    for size, began_s, ended_s in moved:
-        shared_s = min(end_s, ended_s) - max(start_s, began_s)
-        if shared_s > 0:
-            total += size * shared_s / max(ended_s - began_s, 1e-9)
-    return total / (end_s - start_s)
+        per_s = size / (end_s - start_s) / SLOT_S
+        for slot in range(first, last + 1):
+            rates[slot] += per_s * (min(slot * SLOT_S + SLOT_S, to_s) - max(slot * SLOT_S, from_s))
+    return tuple(rates)
 
 
 def _measured(state: RunState, box_from: str, box_to: str) -> tuple[float | None, str]:

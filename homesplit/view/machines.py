@@ -186,9 +186,9 @@ def _card(state: RunState, name: str, number: int, width: int) -> Lines:
             "memory", profile.memory_bytes, [p.memory_bytes for p in others], numbers.size, width
         )
     )
-    lines.append(_power(profile, width))
+    lines.extend(_power(profile, width))
     for warning in profile.warnings[:2]:
-        told = wrap(clean(warning), width - 2, "dim", limit=2)
+        told = wrap(warning, width - 2, "dim")
         lines.extend((Span("! " if n == 0 else "  ", "warn"), *row) for n, row in enumerate(told))
     return tuple(lines)
 
@@ -223,13 +223,15 @@ def _measure(
     return crop((*head, *drawn, Span(f" {figure}", "strong"), Span(spread, "dim")), width)
 
 
-def _power(profile: BoxProfile, width: int) -> Line:
+def _power(profile: BoxProfile, width: int) -> Lines:
     head = fit(line(Span("power", "dim")), 16)
     if profile.load_w.known or profile.idle_w.known:
         idle, load = numbers.watts(profile.idle_w.value), numbers.watts(profile.load_w.value)
-        return crop((*head, Span(f"{load} busy, {idle} idle")), width)
+        return (crop((*head, Span(f"{load} busy, {idle} idle")), width),)
     why = (profile.load_w.why or "not measured").removeprefix("power is ")
-    return crop((*head, Span(f"{numbers.MISSING} {clean(why)}", "dim")), width)
+    told = wrap(f"{numbers.MISSING} {why}", max(width - 16, 10), "dim")
+    blank = Span(" " * 16)
+    return tuple((*head, *row) if n == 0 else (blank, *row) for n, row in enumerate(told))
 
 
 # ------------------------------------------------------------------------------- link
@@ -281,7 +283,7 @@ def _link_facts(link: LinkProfile, forward: Reading, width: int) -> Lines:
     if coded.known:
         facts.append(line(Span(f"encrypted {numbers.link_rate(coded.value)}", "dim")))
     for warning in link.warnings[:2]:
-        facts.extend(wrap(f"! {warning}", width, "warn", limit=2))
+        facts.extend(wrap(f"! {warning}", width, "warn"))
     return tuple(crop(fact, width) for fact in facts)
 
 

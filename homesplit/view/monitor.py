@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from homesplit_engine.records import RequestRecord, WorkerStatus
@@ -11,6 +12,7 @@ from msgspec import Struct
 from homesplit.core.state import Done, Engine, RunState
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
+from homesplit.view.history import figure
 from homesplit.view.link_use import link_lines, link_use
 from homesplit.view.plan import LEDGER_PARTS, stacked
 from homesplit.view.prompt_classes import PromptClass
@@ -27,6 +29,7 @@ from homesplit.view.spans import (
     width_of,
     wrap,
 )
+from homesplit.view.watch import LATE_S
 
 SPAN_S = 60.0
 """What `now` means on the panels: the requests that ended in the last minute."""
@@ -56,10 +59,12 @@ def switched_s(engine: Engine) -> float | None:
 def recent(engine: Engine, now_s: float, span_s: float = SPAN_S) -> tuple[Done, ...]:
     """Requests that ended in the last `span_s` seconds, of the present mode alone."""
     since = switched_s(engine)
+    began_s = now_s - span_s
+    first = bisect_left(engine.requests, began_s - LATE_S, key=lambda done: done.at_s)
     return tuple(
         done
-        for done in engine.requests
-        if done.at_s >= now_s - span_s and (since is None or done.received_s >= since)
+        for done in engine.requests[first:]
+        if done.at_s >= began_s and (since is None or done.received_s >= since)
     )
 
 
@@ -81,51 +86,30 @@ def inside(done: Done, targets: Targets) -> bool:
     return targets.tpot_s is None or done.tpot_s is None or done.tpot_s <= targets.tpot_s
 
 
-def _value(done: Done, which: str) -> float | None:
-    if which == "ttft":
-        return done.ttft_s
-    return done.tpot_s if which == "tpot" else done.longest_gap_s
-
-
 def panel(
-    engine: Engine,
+    seen: Sequence[Done],
     which: str,
     targets: Targets,
-    now_s: float,
     classes: Sequence[PromptClass],
+    history: tuple[float | None, ...] = (),
 ) -> Panel:
-    """TTFT (`ttft`), TPOT (`tpot`) or longest gap (`gap`): last minute, present mode."""
-    title = {"ttft": "TTFT", "tpot": "TPOT", "gap": "longest wait"}[which]
-    seen = [done for done in recent(engine, now_s) if done.outcome == "completed"]
-    figures = percentiles(_value(done, which) for done in seen)
+    """TTFT (`ttft`), TPOT (`tpot`) or longest gap (`gap`) of the requests `seen` of late."""
+    figures = [
+        (done.prompt_tokens, figure(done, which)) for done in seen if done.outcome == "completed"
+    ]
+    whole = percentiles(value for _, value in figures)
     return Panel(
-        title=title,
+        title={"ttft": "TTFT", "tpot": "TPOT", "gap": "longest wait"}[which],
         target_s=targets.ttft_s if which == "ttft" else targets.tpot_s,
-        p50=figures.p50,
-        p90=figures.p90,
-        by_class=tuple(
-            (
-                one.name,
-                percentiles(
-                    _value(done, which) for done in seen if one.holds(done.prompt_tokens)
-                ).p50,
-            )
-            for one in classes
-        ),
-        history=_history(engine.requests, which, now_s),
+        p50=whole.p50,
+        p90=whole.p90,
+        by_class=tuple((one.name, _median_of(figures, one)) for one in classes),
+        history=history,
     )
 
 
-def _history(
-    requests: Sequence[Done], which: str, now_s: float, slots: int = 30, slot_s: float = 10.0
-) -> tuple[float | None, ...]:
-    values: list[list[float]] = [[] for _ in range(slots)]
-    for done in requests:
-        place = slots - 1 - int((now_s - done.at_s) / slot_s)
-        value = _value(done, which)
-        if 0 <= place < slots and value is not None:
-            values[place].append(value)
-    return tuple(percentiles(one).p50 for one in values)
+def _median_of(figures: Sequence[tuple[int, float | None]], one: PromptClass) -> float | None:
+    return percentiles(value for tokens, value in figures if one.low <= tokens < one.high).p50
 
 
 def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Lines:
@@ -165,10 +149,11 @@ def _as_fits(head: Line, more: str, width: int, role: str = "") -> Line:
     return whole if width_of(whole) <= width else head
 
 
-def goodput_lines(state: RunState, now_s: float, width: int, height: int) -> Lines:
-    """Goodput and attainment of the last minute, and what became of the misses."""
+def goodput_lines(
+    state: RunState, seen: Sequence[Done], now_s: float, width: int, height: int
+) -> Lines:
+    """Goodput and attainment of the requests `seen` of late, and what became of the misses."""
     engine = state.engine
-    seen = recent(engine, now_s)
     if not seen:
         return wrap("no answers yet in this mode", width, "dim")
     good = [done for done in seen if inside(done, state.choices.targets)]
@@ -267,8 +252,7 @@ def box_names(state: RunState) -> tuple[str, ...]:
     if state.deployment is not None:
         names = tuple(box.box for box in state.deployment.boxes)
     else:
-        known = {s.event.box for s in state.engine.steps} | set(state.engine.statuses)
-        names = tuple(sorted(known))
+        names = tuple(sorted({*state.engine.offsets, *state.engine.statuses}))
     if setting is not None and setting.mode == "split" and setting.prefill_box in names:
         rest = tuple(name for name in names if name != setting.prefill_box)
         return (setting.prefill_box, *rest) if setting.prefill_box else names

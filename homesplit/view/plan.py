@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from homesplit.core import say
 from homesplit.core.choices import Choices
 from homesplit.core.plan import LedgerRow, ModePrediction, Plan, RuleResult
 from homesplit.core.state import RunState
@@ -135,13 +136,20 @@ def verdict(plan: Plan | None, width: int) -> Lines:
     name = advice.mode or "none of the arrangements"
     style = f" ({advice.prefill} prefill)" if advice.mode and advice.prefill else ""
     lines: list[Line] = [
-        line(Span(f" {name}{style} ", "!key"), *_roles_of(plan), *_tie_of(plan)),
-        *wrap(advice.sentence, width, "strong", limit=4),
+        *_badge(line(Span(f" {name}{style} ", "!key"), *_roles_of(plan)), _tie_of(plan), width),
+        *wrap(advice.sentence, width, "strong"),
     ]
     if advice.runner_up_sentence or advice.runner_up:
         text = advice.runner_up_sentence or f"Runner-up: {advice.runner_up}."
-        lines.extend(wrap(text, width, "dim", limit=2))
+        lines.extend(wrap(text, width, "dim"))
     return tuple(crop(one, width) for one in lines)
+
+
+def _badge(head: Line, remarks: Line, width: int) -> Lines:
+    """The arrangement's name with the remarks beside it, or below it where they don't fit."""
+    if width_of((*head, *remarks)) <= width:
+        return ((*head, *remarks),)
+    return (head, *((Span(one.text.strip(), one.role),) for one in remarks))
 
 
 def _roles_of(plan: Plan) -> Line:
@@ -182,7 +190,7 @@ def _rule(number: int, rule: RuleResult, width: int) -> Lines:
     mark = Span(VERDICT_MARKS[rule.verdict], _VERDICT_ROLES[rule.verdict])
     head = line(Span(f"{number} ", "dim"), mark, " ", Span(rule.id.replace("_", " "), "strong"))
     figure = _rule_figure(rule)
-    indent = 21
+    indent = 25 if width >= 64 else 21
     told = wrap(rule.sentence, max(width - indent - 1, 20), "dim")
     first = (*fit(head, indent - 1), Span(" "), *figure)
     whole = (*fit(first, 2 * indent + 12), Span(clean(rule.sentence), "dim"))
@@ -215,6 +223,8 @@ def _figure(value: float, unit: str) -> str:
         return f"{numbers.significant(value)}×"
     if unit == "attainment":
         return numbers.share(value)
+    if unit == "bytes":
+        return say.size(value)
     if unit == "bytes/s":
         return numbers.link_rate(value)
     if unit == "requests at once":

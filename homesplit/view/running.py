@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import NamedTuple
 
-from homesplit.core.state import Engine
 from homesplit.view import numbers
 from homesplit.view.spans import Line, Span, clean, crop, line
+from homesplit.view.watch import SILENT_S, Watch
 
 HEALTH = "health-"
 """What the router's own checks of its workers are called."""
-SILENT_S = 60.0
-"""A request that no step has spoken of for so long is not shown as running."""
 
 
-class Running(Struct, frozen=True, kw_only=True):
+class Running(NamedTuple):
     """One request: where it was last seen, what was done for it, and since when."""
 
     request_id: str
@@ -23,47 +21,16 @@ class Running(Struct, frozen=True, kw_only=True):
     read_tokens: int
     written_tokens: int
     since_s: float
-    last_s: float
 
 
-def running(engine: Engine, now_s: float) -> tuple[Running, ...]:
+def running(watch: Watch, now_s: float) -> tuple[Running, ...]:
     """Newest first."""
-    ended = {done.request_id for done in engine.requests}
-    found: dict[str, Running] = {}
-    for seen in engine.steps:
-        event, end_s = seen.event, seen.event.end_s + seen.offset_s
-        if end_s < now_s - SILENT_S:
-            continue
-        start_s = event.start_s + seen.offset_s
-        for piece in event.prefill:
-            _add(found, ended, piece.request_id, event.box, start_s, end_s, read=piece.tokens)
-        for request in event.decode:
-            _add(found, ended, request, event.box, start_s, end_s, read=0)
-    return tuple(sorted(found.values(), key=lambda one: -one.since_s))
-
-
-def _add(
-    found: dict[str, Running],
-    ended: set[str],
-    request: str,
-    box: str,
-    start_s: float,
-    end_s: float,
-    *,
-    read: int,
-) -> None:
-    if request in ended or request.startswith(HEALTH):
-        return
-    known = found.get(request)
-    found[request] = Running(
-        request_id=request,
-        box=box,
-        reading=read > 0,
-        read_tokens=(known.read_tokens if known else 0) + read,
-        written_tokens=(known.written_tokens if known else 0) + (not read),
-        since_s=known.since_s if known else start_s,
-        last_s=end_s,
-    )
+    found = [
+        Running(name, one.box, one.reading, one.read_tokens, one.written_tokens, one.since_s)
+        for name, one in watch.live.items()
+        if not one.ended and one.last_s >= now_s - SILENT_S and not name.startswith(HEALTH)
+    ]
+    return tuple(sorted(found, key=lambda one: -one.since_s))
 
 
 def running_row(one: Running, now_s: float, width: int) -> Line:

@@ -7,6 +7,8 @@ Roles: `` (plain), `dim`, `strong`, `good`, `bad`, `warn`, `key`, `prefill`, `de
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 
@@ -123,13 +125,10 @@ def sparkline(values: Sequence[float | None], width: int, role: str, top: float)
 
 def merge(cells: Iterable[tuple[str, str]]) -> Line:
     """Single characters with roles as a line of as few spans as possible."""
-    spans: list[Span] = []
-    for char, role in cells:
-        if spans and spans[-1].role == role:
-            spans[-1] = Span(spans[-1].text + char, role)
-        else:
-            spans.append(Span(char, role))
-    return tuple(spans)
+    return tuple(
+        Span("".join([char for char, _ in run]), role)
+        for role, run in groupby(cells, key=itemgetter(1))
+    )
 
 
 def plain(lines: Iterable[Line]) -> str:

@@ -6,7 +6,7 @@ from functools import reduce
 
 from homesplit_engine.records import ModeSetting, ModeSwitch, StepEvent
 
-from homesplit.core import events, state
+from homesplit.core import engine_state, events, state
 from homesplit.core.choices import Choices, toggled
 from homesplit.core.machine import FoundBox
 from homesplit.core.state import RunState, apply
@@ -78,3 +78,17 @@ def test_events_written_and_read_back_make_the_same_state() -> None:
     told = sample_run.whole_run()
     again = [events.from_line(events.to_line(event)) for event in told]
     assert reduce(apply, again, RunState()) == reduce(apply, told, RunState())
+
+
+def test_events_applied_together_make_the_state_that_they_make_one_by_one() -> None:
+    told = sample_run.whole_run()
+    one_by_one = reduce(apply, told, RunState())
+    assert state.apply_all(RunState(), told) == one_by_one
+    for cut in (1, 7, 100, 150):
+        first = state.apply_all(RunState(), told[:cut])
+        assert state.apply_all(first, told[cut:]) == one_by_one
+
+
+def test_a_minute_of_a_hundred_hand_offs_a_second_is_kept_whole() -> None:
+    assert engine_state.MAX_TRANSFERS >= 60 * 100
+    assert engine_state.MAX_REQUESTS >= 60 * 100

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
+from homesplit_engine.records import StepEvent
 from msgspec.structs import replace
 
 from homesplit.controller import Controller
+from homesplit.controller.runner import MOST_WAITING
 from homesplit.core import events
 from homesplit.core.plan import Plan
 from homesplit.core.plan_map import PlanMap
+from homesplit.core.state import RunState, apply
 from homesplit.replay import LONGEST_GAP_S, Replay
 from homesplit.stages.plan import PlanQuestion
 from tests.tui import sample_run
@@ -86,3 +90,34 @@ async def test_a_silence_in_a_recording_is_cut_short() -> None:
     told = [(0.0, events.LoadStopped()), (500.0, events.LoadStopped())]
     replay: Any = Replay(told)
     assert [at_s for at_s, _ in replay._recorded] == [0.0, LONGEST_GAP_S]
+
+
+def step(number: int) -> events.StepSeen:
+    event = StepEvent(box="a", step=number, start_s=float(number), end_s=number + 1.0)
+    return events.StepSeen(event=event)
+
+
+def test_steps_are_there_when_the_state_is_read_and_call_for_no_new_picture() -> None:
+    controller = Controller()
+    version = controller.version
+    for number in range(3):
+        controller.emit(step(number))
+    assert (controller.version, controller.stream_version) == (version, 3)
+    assert len(controller.state.engine.steps) == 3
+    assert controller.engine_now_s() == 3.0
+
+
+def test_events_that_nobody_looks_at_are_kept_within_a_bound() -> None:
+    controller: Any = Controller()
+    for number in range(3 * MOST_WAITING):
+        controller.emit(step(number))
+        assert len(controller._waiting) < MOST_WAITING
+    assert controller.state.engine.total_steps == 3 * MOST_WAITING
+
+
+def test_the_order_of_events_is_kept_when_they_are_applied_together() -> None:
+    controller = Controller()
+    told = (*sample_run.whole_run(), step(1))
+    for event in told:
+        controller.emit(event)
+    assert controller.state == reduce(apply, told, RunState())

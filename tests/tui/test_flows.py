@@ -255,7 +255,7 @@ async def test_an_entry_opens_to_its_chart_and_its_notes(make_app: MakeApp) -> N
         await settled(pilot)
         await pilot.press("enter")
         await settled(pilot)
-        view = app.screen.query_one(LinesView)
+        view = app.screen.query_one(".body LinesView", LinesView)
         shown = plain(view._lines(100, 0))  # pyright: ignore[reportPrivateUsage]
         assert "TTFT p50" in shown
         assert "Borea was warm." in shown

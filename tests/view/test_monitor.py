@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from homesplit_engine.records import ModeSetting, ModeSwitch, PrefillSlice, StepEvent, TransferEvent
+from homesplit_engine.records import (
+    ModeSetting,
+    ModeSwitch,
+    PrefillSlice,
+    StepEvent,
+    TransferEvent,
+)
 
 from homesplit.core import events
-from homesplit.core.state import Done, Engine, Load, RunState
+from homesplit.core.engine_state import Done, Engine, after
+from homesplit.core.state import Load, RunState
 from homesplit.core.workload import LengthClass, Targets
+from homesplit.view.charts import requests_chart
+from homesplit.view.history import SLOTS, History
 from homesplit.view.link_use import link_use
 from homesplit.view.monitor import panel, recent, span_words
 from homesplit.view.prompt_classes import prompt_classes
 from homesplit.view.running import running
+from homesplit.view.scatter import scatter
+from homesplit.view.spans import plain
+from homesplit.view.watch import Watch
+from tests.view.steps import record
 
 
 def done(name: str, received_s: float, *, prompt: int = 10, ttft_s: float = 1.0) -> Done:
@@ -71,7 +84,7 @@ def test_classes_of_the_same_lengths_are_one() -> None:
 def test_a_class_has_a_figure_of_its_own() -> None:
     engine = Engine(requests=(done("s", 1, ttft_s=1), done("l", 2, prompt=300, ttft_s=3)))
     classes = prompt_classes(Load(classes=(kind("short", 8, 16), kind("long", 200, 400))))
-    found = panel(engine, "ttft", Targets(), 5.0, classes)
+    found = panel(recent(engine, 5.0), "ttft", Targets(), classes)
     assert found.by_class == (("short", 1.0), ("long", 3.0))
 
 
@@ -102,6 +115,50 @@ def test_running_requests_are_those_the_steps_tell_of_that_have_not_ended() -> N
         decode=("ended", "writes", "health-1"),
         prefill=(PrefillSlice(request_id="reads", start=0, tokens=64, last=False),),
     )
-    engine = Engine(steps=(events.StepSeen(event=step),), requests=(done("ended", 0),))
-    found = {one.request_id: (one.reading, one.read_tokens) for one in running(engine, 2.0)}
+    watch = Watch()
+    watch.take(after(Engine(), [events.StepSeen(event=step), record("ended", 1.0)]), None)
+    found = {one.request_id: (one.reading, one.read_tokens) for one in running(watch, 2.0)}
     assert found == {"reads": (True, 64), "writes": (False, 0)}
+
+
+def test_a_minute_of_fifty_requests_a_second_is_counted_whole() -> None:
+    engine = after(Engine(), [record(f"r{n}", 100 + n / 50) for n in range(5000)])
+    assert len(recent(engine, 200.0)) == 3000
+
+
+def test_the_history_has_a_median_for_each_ten_seconds_and_gaps_where_nothing_ended() -> None:
+    history = History()
+    engine = after(Engine(), [record("a", 105.0, 0.1), record("b", 106.0, 0.3)])
+    history.take(engine)
+    history.take(after(engine, [record("c", 107.0, 0.2), record("d", 125.0, 0.5)]))
+    shown = [value if value is None else round(value, 3) for value in history.of("tpot", 125.0)]
+    assert len(shown) == SLOTS
+    assert shown[-3:] == [0.2, None, 0.5]
+    assert history.of("tpot", 5000.0) == (None,) * SLOTS
+
+
+def test_the_chart_puts_new_points_right_and_high_values_up() -> None:
+    engine = after(Engine(), [record("old", 110.0, 0.1), record("new", 200.0, 1.0)])
+    classes = prompt_classes(Load())
+    chart = requests_chart(engine, "tpot", Targets(tpot_s=0.5), 200.0, classes, span_s=100.0)
+    rows = plain(scatter(chart, 40, 10)).split("\n")
+    assert len(rows) == 10
+    assert all(len(row) <= 40 for row in rows)
+    high, low = (next(n for n, row in enumerate(rows) if mark(row)) for mark in (_right, _left))
+    assert high < low
+    assert any("┈" in row for row in rows)
+    assert rows[-1].endswith("now")
+
+
+def _right(row: str) -> bool:
+    return row[-3:].strip() == "•"
+
+
+def _left(row: str) -> bool:
+    return "•" in row[:20]
+
+
+def test_a_chart_of_thousands_of_requests_draws_each_place_once() -> None:
+    engine = after(Engine(), [record(f"r{n}", 100 + n / 50) for n in range(5000)])
+    chart = requests_chart(engine, "tpot", Targets(), 200.0, prompt_classes(Load()))
+    assert sum(len(points.x) for points in chart.series) < 200

@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from homesplit.controller import Controller
 from homesplit.core.state import RunState
+from homesplit.tui.widgets.footer import KeyLine
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import road
 from homesplit.view.spans import Lines, Span, crop, line
@@ -23,7 +23,7 @@ class Road(LinesView):
 
     def on_click(self, event: events.Click) -> None:
         """Find the stop's number left of the click."""
-        parts = self._lines(self.size.width, 1)
+        parts = self._current()
         reached, number = 0, None
         for span in parts[0] if parts else ():
             text = span.text.strip()
@@ -34,6 +34,22 @@ class Road(LinesView):
                 break
         if number is not None:
             self.app.switch_mode(road.SCREENS[number - 1])
+
+
+class News(LinesView):
+    """What goes on or went wrong; a click opens the error."""
+
+    async def on_click(self) -> None:
+        """As the key for it does."""
+        await self.app.run_action("detail")
+
+
+class NextStep(LinesView):
+    """What enter does; a click does it too."""
+
+    async def on_click(self) -> None:
+        """As enter does."""
+        await self.screen.run_action("advance")
 
 
 class StageScreen(Screen[None]):
@@ -58,10 +74,10 @@ class StageScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Road, news, the screen's own body, next step, keys."""
         yield Road(self._road, id="road")
-        yield LinesView(self._news, id="news")
+        yield News(self._news, id="news")
         yield from self.compose_body()
-        yield LinesView(self._next, id="next")
-        yield Footer(show_command_palette=False)
+        yield NextStep(self._next, id="next")
+        yield KeyLine()
 
     def compose_body(self) -> ComposeResult:
         """The screen's own part."""

@@ -9,10 +9,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from homesplit.controller import Controller, Said
 from homesplit.errors import HomesplitError
+from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import numbers
 from homesplit.view.spans import EMPTY, Line, Lines, Span, line, wrap
@@ -36,7 +37,10 @@ class ChatScreen(ModalScreen[None]):
             with VerticalScroll(id="chat-log"):
                 yield LinesView(self._lines, id="chat-lines")
             yield Input(placeholder="Ask something; enter sends it")
-            yield Static("enter sends · escape goes back to Monitor", classes="answers")
+            yield Keys(
+                Key("enter", "sends", "send", first=True),
+                Key("escape", "goes back to Monitor", "close"),
+            )
 
     def _lines(self, width: int, height: int) -> Lines:
         if not self._said:
@@ -48,11 +52,16 @@ class ChatScreen(ModalScreen[None]):
             )
         return tuple(row for said in self._said for row in _said_lines(said, width))
 
-    async def on_input_submitted(self, event: Input.Submitted) -> None:
+    def on_input_submitted(self) -> None:
         """Enter sends what was typed."""
-        text = event.value.strip()
+        self.action_send()
+
+    def action_send(self) -> None:
+        """Send what was typed."""
+        typed = self.query_one(Input)
+        text = typed.value.strip()
         if text:
-            event.input.value = ""
+            typed.value = ""
             self._answer(text)
 
     @work(exclusive=True)

@@ -12,10 +12,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
+from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import LinesView
-from homesplit.view.spans import EMPTY, Lines, Span, line, wrap
+from homesplit.view.spans import EMPTY, Lines, wrap
 
 
 def _paragraphs(text: str, width: int) -> Lines:
@@ -39,13 +40,13 @@ class Question(ModalScreen[bool]):
         with Vertical(classes="dialog danger" if self._danger else "dialog") as box:
             box.border_title = Content(self._title)
             yield LinesView(self._body)
-            yield LinesView(lambda width, height: (self._answers(),), classes="answers")
+            yield Keys(
+                Key("y", self._yes, "answer(True)", first=True),
+                Key("n", "no (escape)", "answer(False)"),
+            )
 
     def _body(self, width: int, height: int) -> Lines:
         return _paragraphs(self._text, width)
-
-    def _answers(self) -> tuple[Span, ...]:
-        return line(Span(" y ", "!key"), f" {self._yes}   ", Span(" n ", "!strong"), " no (escape)")
 
     def action_answer(self, yes: bool) -> None:
         """Close with the answer."""
@@ -84,11 +85,17 @@ class Ask(ModalScreen[str | None]):
             box.border_title = Content(self._title)
             yield LinesView(lambda width, height: wrap(self._text, width))
             yield Input(password=self._secret, placeholder=self._placeholder)
-            yield Static("enter takes it · escape goes back", classes="answers")
+            yield Keys(
+                Key("enter", "takes it", "take", first=True), Key("escape", "goes back", "give_up")
+            )
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def on_input_submitted(self) -> None:
         """Enter takes what was typed."""
-        self.dismiss(event.value or None)
+        self.action_take()
+
+    def action_take(self) -> None:
+        """Close with what was typed."""
+        self.dismiss(self.query_one(Input).value or None)
 
     def action_give_up(self) -> None:
         """Escape: nothing."""
@@ -110,7 +117,7 @@ class Reading(ModalScreen[None]):
             box.border_title = Content(self._title)
             with VerticalScroll(classes="body"):
                 yield LinesView(self._body)
-            yield Static("escape goes back", classes="answers")
+            yield Keys(Key("escape", "goes back", "close", first=True))
 
     def _body(self, width: int, height: int) -> Lines:
         if self._lines is not None:

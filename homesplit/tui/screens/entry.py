@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Static
 
+from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import Draw, LinesView
 
 
@@ -32,8 +32,12 @@ class EntryScreen(ModalScreen[str | None]):
             box.border_title = "Notebook entry"
             with VerticalScroll(classes="body"):
                 yield LinesView(self._draw)
-            repeat = "r repeats it · " if self._repeatable else ""
-            yield Static(f"{repeat}n adds a note to it · escape goes back", classes="answers")
+            repeat = (Key("r", "repeats it", "take('repeat')"),) if self._repeatable else ()
+            yield Keys(
+                *repeat,
+                Key("n", "adds a note to it", "take('note')"),
+                Key("escape", "goes back", "take('')", first=True),
+            )
 
     def action_take(self, what: str) -> None:
         """Close with what was chosen."""

@@ -17,6 +17,9 @@ from homesplit.tui.widgets.rows import Rows
 from homesplit.view import machines
 from homesplit.view.spans import Lines, wrap
 
+LIST_SHARE = 40
+"""Per cent of the screen's height that the list may take; beyond that it scrolls."""
+
 
 class MachinesScreen(StageScreen):
     """The first stop."""
@@ -33,7 +36,7 @@ class MachinesScreen(StageScreen):
         with Vertical(id="found", classes="panel") as found:
             found.border_title = "Machines found"
             yield LinesView(self._nobody, id="nobody")
-            yield Rows(id="machines")
+            yield Rows(id="machines", grow=True)
         with VerticalScroll(id="cards", classes="panel", can_focus=False) as cards:
             cards.border_title = "Side by side"
             yield LinesView(self._cards, id="card-lines")
@@ -49,6 +52,7 @@ class MachinesScreen(StageScreen):
             ),
             machines.header(width),
         )
+        rows.styles.max_height = max(self.size.height * LIST_SHARE // 100, 3)
         rows.display = bool(self.state.boxes)
         nobody = self.query_one("#nobody", LinesView)
         nobody.display = not self.state.boxes

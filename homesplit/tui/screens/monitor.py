@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from textual import on, work
@@ -11,22 +12,26 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 
 from homesplit.controller import Controller
+from homesplit.core.engine_state import MAX_RECORDS, Done
 from homesplit.tui.ask import ask
 from homesplit.tui.screens.base import StageScreen
 from homesplit.tui.screens.chat import ChatScreen
 from homesplit.tui.screens.dialogs import Question, Reading
 from homesplit.tui.screens.pick import Pick
-from homesplit.tui.widgets.lines import LinesView
-from homesplit.tui.widgets.plot import Plot
+from homesplit.tui.widgets.lines import LinesView, MovingLines, subtitle
 from homesplit.tui.widgets.rows import Rows
-from homesplit.view import charts, monitor, road, timeline
+from homesplit.view import charts, monitor, road, stalls, timeline
+from homesplit.view.history import History
 from homesplit.view.prompt_classes import legend, prompt_classes
 from homesplit.view.running import running, running_row
+from homesplit.view.scatter import scatter
 from homesplit.view.spans import Lines, crop, line, wrap
+from homesplit.view.watch import Watch
 
-STRIP_S = 0.2
-"""The strips move this often."""
-CHARTS_S = 1.0
+STRIP_S = 1 / 3
+"""The strips move this often, and no more than a column at a time is worth."""
+FIGURES_S = 1.0
+SLOW_S = 2.0
 WINDOWS_S = (2.0, 5.0, 10.0, 20.0, 60.0)
 TILES = ("ttft", "tpot", "gap")
 
@@ -53,6 +58,9 @@ class MonitorScreen(StageScreen):
         super().__init__(controller)
         self._zoom = 2
         self._frozen_s: float | None = None
+        self._watch, self._history = Watch(), History()
+        self._minute: tuple[Done, ...] = ()
+        self._moved_s = 0.0
 
     def compose_body(self) -> ComposeResult:
         """Headline, figures, strips, charts, requests, boxes."""
@@ -63,27 +71,27 @@ class MonitorScreen(StageScreen):
         with Vertical(id="timeline", classes="panel") as strips:
             strips.border_title = "What each box does, step by step"
             strips.border_subtitle = Content("[ ] zoom  f hold still")
-            yield LinesView(self._strips, id="strips")
+            yield MovingLines(self._strips, id="strips")
             yield LinesView(lambda w, h: (timeline.legend(w),), id="legend")
         with Horizontal(id="charts"):
             for which, title in (("ttft", "TTFT, a point a request"), ("tpot", "TPOT")):
                 with Vertical(classes="panel grow", id=f"chart-{which}") as chart:
                     chart.border_title = title
-                    yield Plot(id=f"plot-{which}")
+                    yield MovingLines(partial(self._chart_lines, which), id=f"plot-{which}")
         with Vertical(id="requests", classes="panel") as requests:
             requests.border_title = "Last requests"
             yield LinesView(self._unserved, id="unserved")
             yield Rows(id="request-rows")
         with Vertical(id="boxes-panel", classes="panel") as boxes:
             boxes.border_title = "Boxes"
-            yield LinesView(
+            yield MovingLines(
                 lambda w, h: monitor.box_lines(self.state, w, self.now_s), id="box-lines"
             )
 
     def _tile(self, which: str) -> Vertical:
         titles = {"ttft": "TTFT", "tpot": "TPOT", "gap": "Longest wait", "goodput": "Goodput"}
         panel = Vertical(
-            LinesView(lambda w, h: self._tile_lines(which, w), id=f"tile-{which}"),
+            MovingLines(lambda w, h: self._tile_lines(which, w), id=f"tile-{which}"),
             classes="panel",
         )
         panel.border_title = titles[which]
@@ -92,24 +100,39 @@ class MonitorScreen(StageScreen):
     # ------------------------------------------------------------------------- drawing
 
     def on_mount(self) -> None:
-        """Strips and charts have clocks of their own, so that they move without events."""
+        """Strips, figures and charts each have a clock, so that they move without events."""
         super().on_mount()
         self.set_interval(STRIP_S, self._move_strips)
-        self.set_interval(CHARTS_S, self._show_slow)
+        self.set_interval(FIGURES_S, self._show_figures)
+        self.set_interval(SLOW_S, self._show_slow)
 
     @property
     def now_s(self) -> float:
         """The moment at the right edge."""
         return self.controller.engine_now_s() if self._frozen_s is None else self._frozen_s
 
+    @property
+    def _window_s(self) -> float:
+        return WINDOWS_S[self._zoom]
+
+    def _look(self) -> None:
+        """Follow what the engine has told since the last time."""
+        engine = self.state.engine
+        self._watch.take(engine, self.state.choices.targets.tpot_s)
+        self._history.take(engine)
+
     def _tile_lines(self, which: str, width: int) -> Lines:
         height = 2 if self.size.height < 34 else 4
         now_s = self.now_s
         if which == "goodput":
-            return monitor.goodput_lines(self.state, now_s, width, height)
-        classes = prompt_classes(self.state.load)
-        targets = self.state.choices.targets
-        found = monitor.panel(self.state.engine, which, targets, now_s, classes)
+            return monitor.goodput_lines(self.state, self._minute, now_s, width, height)
+        found = monitor.panel(
+            self._minute,
+            which,
+            self.state.choices.targets,
+            prompt_classes(self.state.load),
+            self._history.of(which, now_s),
+        )
         source = self.state.choices.targets_from[which != "ttft"]
         return monitor.panel_lines(found, width, height, source)
 
@@ -117,26 +140,23 @@ class MonitorScreen(StageScreen):
         names = monitor.box_names(self.state)
         if not names:
             return wrap(monitor.NOTHING_SERVED, width, "dim")
-        window_s, now_s = WINDOWS_S[self._zoom], self.now_s
-        target_s = self.state.choices.targets.tpot_s
+        self._look()
+        engine, window_s, now_s = self.state.engine, self._window_s, self.now_s
         strips = timeline.timeline(
-            self.state.engine,
-            now_s=now_s,
-            window_s=window_s,
-            width=width,
-            target_s=target_s,
-            boxes=names,
+            self._watch, engine, now_s=now_s, window_s=window_s, width=width, boxes=names
         )
-        fault = monitor.latest_fault(self.state.engine, now_s, window_s)
+        fault = monitor.latest_fault(engine, now_s, window_s)
         if fault is not None:
             return (*strips, crop(fault, width))
-        if target_s is None:
+        if self.state.choices.targets.tpot_s is None:
             return strips
-        stall = timeline.latest_stall(self.state.engine, now_s, window_s, target_s)
-        return (*strips, crop(timeline.stall_sentence(stall), width))
+        stall = timeline.newest_stall(self._watch, now_s, window_s)
+        return (*strips, crop(stalls.sentence(stall, self._watch, engine), width))
 
-    def _box_lines(self, width: int, height: int) -> Lines:
-        return monitor.box_lines(self.state, width, self.now_s)
+    def _chart_lines(self, which: str, width: int, height: int) -> Lines:
+        targets, classes = self.state.choices.targets, prompt_classes(self.state.load)
+        chart = charts.requests_chart(self.state.engine, which, targets, self.now_s, classes)
+        return scatter(chart, width, height)
 
     def _unserved(self, width: int, height: int) -> Lines:
         return wrap(monitor.NOTHING_SERVED, width, "dim")
@@ -147,46 +167,61 @@ class MonitorScreen(StageScreen):
 
     def on_screen_resume(self) -> None:
         """Draw everything when coming back."""
+        self._show_figures()
         self._show_slow()
-        self._move_strips()
+        self._draw_strips()
 
     def _move_strips(self) -> None:
-        if self.is_current:
-            self.query_one("#strips", LinesView).redraw()
+        """Draw the strips when they have moved by a column; follow the steps even unseen."""
+        if not self.is_current:
+            self._look()
+            return
+        now_s = self.now_s
+        columns = max(self.size.width - timeline.LABEL, 10)
+        if self._moved_s and 0 <= now_s - self._moved_s < self._window_s / columns:
+            self._look()
+            return
+        self._moved_s = now_s
+        self._draw_strips()
 
-    def _show_slow(self) -> None:
+    def _draw_strips(self) -> None:
+        self.query_one("#strips", LinesView).redraw()
+
+    def _show_figures(self) -> None:
         if not self.is_current:
             return
-        span = monitor.span_words(self.state.engine, self.now_s)
+        self._look()
+        now_s = self.now_s
+        self._minute = monitor.recent(self.state.engine, now_s)
+        span = monitor.span_words(self.state.engine, now_s)
         for which in (*TILES, "goodput"):
             tile = self.query_one(f"#tile-{which}", LinesView)
             tile.redraw()
             if isinstance(tile.parent, Vertical):
-                tile.parent.border_subtitle = span
-        self.query_one("#box-lines", LinesView).redraw()
-        self._show_charts()
+                subtitle(tile.parent, span)
         self._show_requests()
 
-    def _show_charts(self) -> None:
+    def _show_slow(self) -> None:
+        """What covers minutes: charts, boxes, link."""
+        if not self.is_current:
+            return
+        self.query_one("#box-lines", LinesView).redraw()
         if not self.query_one("#charts").display:
             return
-        targets = self.state.choices.targets
-        classes = prompt_classes(self.state.load)
+        legends = f"{legend(prompt_classes(self.state.load))}  ┈ target  ┊ mode, fault"
         for which in ("ttft", "tpot"):
-            chart = charts.requests_chart(self.state.engine, which, targets, self.now_s, classes)
-            self.query_one(f"#plot-{which}", Plot).show(chart)
-            panel = self.query_one(f"#chart-{which}", Vertical)
-            panel.border_subtitle = f"{legend(classes)}  ┈ target  ┊ mode, fault"
+            self.query_one(f"#plot-{which}", LinesView).redraw()
+            subtitle(self.query_one(f"#chart-{which}", Vertical), legends)
 
     def _show_requests(self) -> None:
         rows = self.query_one("#request-rows", Rows)
         width = max(self.size.width - 4, 40)
-        engine = self.state.engine
-        dones = {done.request_id: done for done in engine.requests[-len(engine.records) :]}
-        now = running(engine, self.now_s)
+        engine, now_s = self.state.engine, self.now_s
+        dones = {done.request_id: done for done in engine.requests[-MAX_RECORDS:]}
+        now = running(self._watch, now_s)
         rows.set_rows(
             (
-                *((one.request_id, running_row(one, self.now_s, width)) for one in now),
+                *((one.request_id, running_row(one, now_s, width)) for one in now),
                 *monitor.ledger_rows(engine.records, dones, width),
             ),
             monitor.ledger_header(width),
@@ -238,7 +273,7 @@ class MonitorScreen(StageScreen):
     def action_zoom(self, by: int) -> None:
         """A shorter or longer stretch of time."""
         self._zoom = max(0, min(len(WINDOWS_S) - 1, self._zoom + by))
-        self._move_strips()
+        self._draw_strips()
 
     def action_freeze(self) -> None:
         """Hold still, or move on."""
@@ -263,7 +298,7 @@ class MonitorScreen(StageScreen):
             self.controller.cancel_request(request)
 
     def _running_one(self) -> str | None:
-        found = [one.request_id for one in running(self.state.engine, self.now_s)]
+        found = [one.request_id for one in running(self._watch, self.now_s)]
         current = self.query_one("#request-rows", Rows).current
         return current if current in found else next(iter(found), None)
 

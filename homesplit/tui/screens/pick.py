@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Static
 
+from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.rows import Row, Rows
 from homesplit.view.spans import wrap
@@ -35,7 +35,12 @@ class Pick(ModalScreen[str | None]):
             box.border_title = Content(self._title)
             yield LinesView(lambda width, height: (*wrap(self._text, width), ()))
             yield Rows(id="picks", grow=True)
-            yield Static("↑ ↓ choose · enter takes it · escape goes back", classes="answers")
+            yield Keys(
+                Key("↑", "", "move(-1)"),
+                Key("↓", "choose", "move(1)"),
+                Key("enter", "takes it", "pick", first=True),
+                Key("escape", "goes back", "give_up"),
+            )
 
     def on_mount(self) -> None:
         """Fill the list."""
@@ -47,6 +52,10 @@ class Pick(ModalScreen[str | None]):
     def action_pick(self) -> None:
         """Close with the row under the cursor."""
         self.dismiss(self.query_one("#picks", Rows).current)
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor."""
+        self.query_one("#picks", Rows).action_move(by)
 
     def action_give_up(self) -> None:
         """Escape: nothing."""

@@ -5,16 +5,24 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
+from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
+from textual.strip import Strip
 from textual.widget import Widget
 
-from homesplit.tui.widgets.lines import to_content
-from homesplit.view.spans import Line, crop
+from homesplit.tui.theme import SIXTEEN
+from homesplit.tui.widgets.ground import Ground
+from homesplit.view.spans import Line, crop, fit
 
 Row = tuple[str, Line]
+CURSOR, CURSOR_AWAY = "on $foreground 14%", "on $panel"
+
+
+def cursor_style(app: App[object], style: str) -> str:
+    """A ground of its own, or reversed where there are no colours or sixteen."""
+    return "reverse" if app.no_color or app.theme == SIXTEEN else style
 
 
 class Rows(Widget, can_focus=True):
@@ -66,6 +74,7 @@ class Rows(Widget, can_focus=True):
         self._grow = grow
         self._cursor = 0
         self._top = 0
+        self._ground = Ground(self)
 
     @property
     def current(self) -> str | None:
@@ -78,10 +87,32 @@ class Rows(Widget, can_focus=True):
             return
         current = self.current
         grown = len(rows) != len(self._rows)
+        before = self._shown()
         self._rows, self._header = rows, header
         place = next((n for n, (key, _) in enumerate(rows) if key == current), None)
         self._cursor = min(self._cursor, max(len(rows) - 1, 0)) if place is None else place
-        self.refresh(layout=grown and self._grow)
+        if grown and self._grow:
+            self.refresh(layout=True)
+        else:
+            self._paint_from(before)
+
+    def _shown(self) -> list[object]:
+        """What each line of the widget shows now."""
+        first = self._first()
+        head: list[object] = [self._header] if self._header else []
+        rows = self._rows[first : first + self.size.height - len(head)]
+        shown = head + [(parts, first + n == self._cursor) for n, (_, parts) in enumerate(rows)]
+        return shown + [None] * (self.size.height - len(shown))
+
+    def _paint_from(self, before: list[object]) -> None:
+        """Paint the lines that are no longer as they were."""
+        after = self._shown()
+        if len(before) != len(after):
+            self.refresh()
+            return
+        changed = [y for y, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
 
     def go_to(self, row_id: str) -> None:
         """Put the cursor on a row."""
@@ -127,17 +158,22 @@ class Rows(Widget, can_focus=True):
         """All rows and the header, for lists whose height is `auto`."""
         return len(self._rows) + bool(self._header)
 
-    def render(self) -> Content:
-        """The rows that fit, scrolled so that the cursor is among them."""
+    def render_line(self, y: int) -> Strip:
+        """The header or one of the rows that fit, scrolled so that the cursor is among them."""
+        width = self.size.width
+        if self._header and y == 0:
+            return self._ground.strip(crop(self._header, width))
+        place = self._first() + y - bool(self._header)
+        if place >= len(self._rows):
+            return self._ground.blank(width)
+        parts = crop(self._rows[place][1], width)
+        if place != self._cursor:
+            return self._ground.strip(parts)
+        cursor = CURSOR if self.has_focus else CURSOR_AWAY
+        return self._ground.strip(fit(parts, width), cursor_style(self.app, cursor))
+
+    def _first(self) -> int:
+        """The row on top."""
         room = max(self.size.height - bool(self._header), 1)
         self._top = max(min(self._top, self._cursor), self._cursor - room + 1, 0)
-        shown: list[Content] = (
-            [to_content(crop(self._header, self.size.width))] if self._header else []
-        )
-        for place, (_, parts) in enumerate(self._rows[self._top : self._top + room]):
-            content = to_content(crop(parts, self.size.width))
-            if self._top + place == self._cursor:
-                padded = content.pad_right(max(self.size.width - content.cell_length, 0))
-                content = padded.stylize("on $foreground 14%" if self.has_focus else "on $panel")
-            shown.append(content)
-        return Content("\n").join(shown)
+        return self._top
