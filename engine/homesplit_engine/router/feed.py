@@ -14,6 +14,8 @@ from homesplit_engine.records import Fault
 QUEUED_LINES = 2_000
 """Per watcher; a reader further behind than this loses the oldest and is told so."""
 MAX_WATCHERS = 64
+GATHER_S = 0.1
+"""What comes within this goes out as one piece: a reader is woken ten times a second at most."""
 
 
 class Watcher:
@@ -39,6 +41,7 @@ class Watcher:
             await asyncio.wait_for(self._some.wait(), timeout_s)
         except TimeoutError:
             return b"\n"
+        await asyncio.sleep(GATHER_S)
         self._some.clear()
         lines = [_lost_lines(self._dropped)] if self._dropped else []
         lines.extend(self._lines)
