@@ -13,6 +13,7 @@ from homesplit.core.load import OfferedRequest, PromptPart
 from homesplit.core.prompts import TokenFit, fit_tokens, messages
 from homesplit.errors import EngineError
 from homesplit.io.answer import Answer, AnswerError, refusal_text
+from homesplit.io.kept_connections import posted
 
 Api = Literal["chat", "completions"]
 
@@ -206,7 +207,8 @@ async def _ask(
     said = messages(request, TokenFit(), _CALIBRATION_SALT)
     timeout = aiohttp.ClientTimeout(total=ASK_S)
     try:
-        async with session.post(
+        async with posted(
+            session,
             endpoint.address,
             data=_body(endpoint, said, 2),
             headers=endpoint.headers,

@@ -22,6 +22,7 @@ from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.measured import RequestLog
 from homesplit.io.answer import Answer, AnswerError, refusal_text
 from homesplit.io.endpoint import Endpoint, request_body
+from homesplit.io.kept_connections import posted, watching_reuse
 
 REQUEST_S = 600.0
 """Longest life of one request."""
@@ -75,7 +76,9 @@ class _Run:
 def new_session() -> aiohttp.ClientSession:
     """A client session without a limit on connections and with generous lines."""
     connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
-    return aiohttp.ClientSession(connector=connector, read_bufsize=2**18)
+    return aiohttp.ClientSession(
+        connector=connector, read_bufsize=2**18, trace_configs=[watching_reuse()]
+    )
 
 
 def _tell_nobody(log: RequestLog) -> None:
@@ -280,7 +283,8 @@ async def _exchange(run: _Run, request: OfferedRequest, body: bytes, reply: _Rep
     headers = {**run.endpoint.headers, "X-Request-Id": f"{run.run_id}-{request.id}"}
     if run.ttft_target_s:
         headers[TTFT_TARGET_HEADER] = f"{run.ttft_target_s:g}"
-    async with run.session.post(
+    async with posted(
+        run.session,
         run.endpoint.address,
         data=body,
         headers=headers,
