@@ -5,8 +5,6 @@ The same workload, seed and length give the same plan for every mode and every s
 
 from __future__ import annotations
 
-from collections import Counter
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -82,31 +80,28 @@ class Extent(Struct, frozen=True, kw_only=True):
     """How long requests are offered."""
     seed: int
     each: int | None = None
-    """Closed loop: only the first so many requests of each user."""
+    """Closed loop: only the first so many conversations of each user."""
 
 
 def bounded_load(workload: Workload, extent: Extent) -> LoadPlan:
     """The requests of a load that ends; raises ValueError on impossible settings."""
-    load = plan_load(workload, seed=extent.seed, seconds=extent.seconds)
+    load = plan_load(workload, seed=extent.seed, seconds=extent.seconds, each=extent.each)
     if not load.requests:
         raise ValueError(f"no request comes within {extent.seconds:g} s")
-    if extent.each is None or not load.closed:
-        return load
-    given: Counter[int | None] = Counter()
-    kept: list[OfferedRequest] = []
-    for request in load.requests:
-        given[request.user] += 1
-        if given[request.user] <= extent.each:
-            kept.append(request)
-    return replace(load, requests=tuple(kept))
+    return load
 
 
-def plan_load(workload: Workload, *, seed: int, seconds: float) -> LoadPlan:
-    """The requests of `workload` during `seconds`; raises ValueError on impossible settings."""
+def plan_load(
+    workload: Workload, *, seed: int, seconds: float, each: int | None = None
+) -> LoadPlan:
+    """The requests of `workload` during `seconds`; raises ValueError on impossible settings.
+
+    `each` keeps the first so many conversations of every user of a closed loop.
+    """
     _check(workload, seconds)
     rng = Prng(seed)
     if workload.arrivals.kind == "closed":
-        requests = _closed_loop(workload, rng, seconds)
+        requests = _closed_loop(workload, rng, seconds, each)
     else:
         requests = _open_loop(workload, rng, seconds)
     return LoadPlan(
@@ -182,7 +177,9 @@ def _open_loop(workload: Workload, rng: Prng, seconds: float) -> tuple[OfferedRe
     return tuple(requests)
 
 
-def _closed_loop(workload: Workload, rng: Prng, seconds: float) -> tuple[OfferedRequest, ...]:
+def _closed_loop(
+    workload: Workload, rng: Prng, seconds: float, each: int | None
+) -> tuple[OfferedRequest, ...]:
     """Each user's requests one after the other; more than a run can use, the rest is not sent."""
     users = workload.arrivals.users or 1
     chats = min(max(8, int(seconds * 20 / workload.turns)), MAX_REQUESTS // users + 1, 2000)
@@ -190,7 +187,7 @@ def _closed_loop(workload: Workload, rng: Prng, seconds: float) -> tuple[Offered
     for user in range(users):
         think = rng.fork(_THINK, user)
         last: int | None = None
-        for number in range(chats):
+        for number in range(chats if each is None else min(chats, each)):
             pause_s = _pause(think, workload.arrivals.think_s)
             label = user * chats + number
             for turn in _conversation(workload, rng, label, first_id=len(requests)):

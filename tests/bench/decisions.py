@@ -2,11 +2,13 @@
 
     python -m tests.bench.decisions [--cells equal/20mbit/quiet,…] [--rounds 1] [--weights int8]
     python -m tests.bench.decisions --report
+    python -m tests.bench.decisions --again
 
 A cell is a pair of boxes, a link and a load. In each, the advice is asked (calibrated boxes, the
 link's measured rate), then every mode gets the same requests, in alternating order. Each cell
 is one line of `results/decisions.jsonl`, so that a run can be stopped and taken up again;
-`--report` makes `results/decisions.md` of them. Needs root, as every lab does.
+`--report` makes `results/decisions.md` of them, `--again` after asking the advice
+as it is now once more, from the questions that stand in the lines. Needs root, as every lab does.
 
 A closed loop ends after a fixed number of requests, so that a mode's goodput is theirs over the
 time that they took; an open one offers the same requests at the same moments. The advice is asked
@@ -40,10 +42,11 @@ from homesplit_engine.words import Figures
 from msgspec.structs import replace
 
 from homesplit.core.candidates import Asked, arrangements, build_scene
+from homesplit.core.choose import choose
 from homesplit.core.decide import Thinking, decide
 from homesplit.core.load import Extent, bounded_load, with_load
 from homesplit.core.plan import ModePrediction, Plan
-from homesplit.core.predict import Effort
+from homesplit.core.predict import Effort, outlook
 from homesplit.core.prng import Prng
 from homesplit.core.rules import mean_kind
 from homesplit.core.scene import Arrangement, Scene
@@ -192,6 +195,32 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
             for name, found in measured.items()
         },
     }
+
+
+def predict_again(line: dict[str, Any]) -> dict[str, Any]:
+    """The line with what the advice as it is now says of the same question.
+
+    The measured modes stay; where another arrangement of a mode is advised now, the mode's
+    measured one stands for it.
+    """
+    asked = msgspec.convert(line["asked"], Asked)
+    asked = replace(asked, extent=_extent(OFFERS[line["cell"].split("/")[-1]]))
+    scene = build_scene(asked)
+    looks = {
+        _arrangement_name(each): outlook(
+            scene, each, asked.workload, asked.targets, 0, asked.extent
+        )
+        for each in arrangements(asked, scene)
+    }
+    choice = choose(tuple(looks.values()), asked.targets)
+    mode = choice.best.arrangement.mode
+    recommended = next(name for name in line["modes"] if name.split(":")[0] == mode)
+    modes = {
+        name: {**seen, "predicted": {**summary(looks[name].figures)}}
+        for name, seen in line["modes"].items()
+    }
+    again = {"recommended": recommended, "predicted_of": "these requests", "modes": modes}
+    return {**line, **again, "tie": choice.tie}
 
 
 def _extent(offer: Offer) -> Extent:
@@ -488,12 +517,16 @@ def main() -> None:
     parser.add_argument("--lock", type=Path, help="a file that is locked while measuring")
     parser.add_argument("--subnet", default="10.96.0.0/24")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--again", action="store_true", help="predict the measured cells anew")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:
         print(json.dumps(asyncio.run(measure_cell(json.loads(args.inside)))))
         return
-    if not args.report:
+    if args.again:
+        lines = [predict_again(line) if "asked" in line else line for line in done_cells().values()]
+        LINES.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    elif not args.report:
         wanted = args.cells.split(",") if args.cells else all_cells()
         for pair in PAIRS:
             cells = [c for c in wanted if c.startswith(f"{pair}/") and c not in done_cells()]
