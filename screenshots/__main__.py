@@ -110,4 +110,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
     main()

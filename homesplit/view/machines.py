@@ -274,11 +274,11 @@ def _link_facts(link: LinkProfile, forward: Reading, width: int) -> Lines:
             if forward.value
             else ""
         )
-        facts.append(line(Span(label + carried, "dim")))
+        facts.extend(wrap(label + carried, width, "dim"))
     p50, p99 = link.latency_s.p50, link.latency_s.p99
     if p50.known:
         text = f"round trip {numbers.seconds(p50.value)}, p99 {numbers.seconds(p99.value)}"
-        facts.append(line(Span(text, "dim")))
+        facts.extend(wrap(text, width, "dim"))
     coded = link.encrypted_a_to_b
     if coded.known:
         facts.append(line(Span(f"encrypted {numbers.link_rate(coded.value)}", "dim")))

@@ -190,31 +190,33 @@ def _inscribe(
 
 
 def _axis(window: Window, window_s: float, engine: Engine) -> Line:
+    """The moments below the strips; where a mode or a fault began stands in their place."""
     cells: list[Cell] = [("─", "faint")] * window.columns
-    marks = 5 if window.columns >= 60 else 2
-    for number in range(marks):
-        ago = window_s * (marks - number) / marks
-        place = round(window.columns * number / marks)
-        for offset, char in enumerate(f"┴ {numbers.significant(ago, 2)} s ago "):
-            if place + offset < window.columns:
-                cells[place + offset] = (char, "dim")
-    for offset, char in enumerate("now"):
-        cells[window.columns - 3 + offset] = (char, "dim")
-    for switch in engine.switches:
-        _mark(cells, window, switch.at_s, f"▲{switch.setting.mode}", "key")
-    for fault in engine.faults:
-        what = f"✗{fault.kind}" + (f" {fault.box}" if fault.box else "")
-        _mark(cells, window, fault.at_s, what, "bad")
+    marks = _marks(window, engine)
+    count = 5 if window.columns >= 60 else 2
+    for number in range(count):
+        text = f"┴ {numbers.significant(window_s * (count - number) / count, 2)} s ago "
+        place = round(window.columns * number / count)
+        if not any(at < place + len(text) and place < at + len(word) for at, word, _ in marks):
+            _put(cells, place, text, "dim")
+    _put(cells, window.columns - 3, "now", "dim")
+    for at, word, role in marks:
+        _put(cells, at, word, role)
     return (Span(" " * LABEL), *merge(cells))
 
 
-def _mark(cells: list[Cell], window: Window, at_s: float, text: str, role: str) -> None:
-    place = int(window.column(at_s))
-    if not 0 <= place < window.columns:
-        return
-    for offset, char in enumerate(text):
-        if place + offset < window.columns:
-            cells[place + offset] = (char, role)
+def _marks(window: Window, engine: Engine) -> list[tuple[int, str, str]]:
+    """Column, word and role of each switch and fault that the window shows."""
+    told = [(one.at_s, f"▲{one.setting.mode}", "key") for one in engine.switches]
+    for fault in engine.faults:
+        told.append((fault.at_s, f"✗{fault.kind}" + (f" {fault.box}" if fault.box else ""), "bad"))
+    found = [(int(window.column(at_s)), word, role) for at_s, word, role in told]
+    return [mark for mark in found if 0 <= mark[0] < window.columns]
+
+
+def _put(cells: list[Cell], place: int, text: str, role: str) -> None:
+    for column, char in enumerate(text[: len(cells) - place], start=place):
+        cells[column] = (char, role)
 
 
 def legend(width: int) -> Line:

@@ -98,6 +98,10 @@ MakeApp = Callable[..., HomesplitApp]
 def make_app(monkeypatch: pytest.MonkeyPatch) -> MakeApp:
     """Makes an app that has been told these events (the whole sample run unless given)."""
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    # The colours of the terminal that the tests happen to run in must not matter.
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
 
     def make(told: Sequence[Event] | None = None) -> HomesplitApp:
         controller = Recorded(sample_run.whole_run() if told is None else told)

@@ -21,8 +21,10 @@ CURSOR, CURSOR_AWAY = "on $foreground 14%", "on $panel"
 
 
 def cursor_style(app: App[object], style: str) -> str:
-    """A ground of its own, or reversed where there are no colours or sixteen."""
-    return "reverse" if app.no_color or app.theme == SIXTEEN else style
+    """A ground of its own; grey where there are sixteen colours, reversed where there are none."""
+    if app.no_color:
+        return "reverse"
+    return "on $faint" if app.theme == SIXTEEN else style
 
 
 class Rows(Widget, can_focus=True):
