@@ -268,13 +268,13 @@ def _link_facts(link: LinkProfile, forward: Reading, width: int) -> Lines:
     if link.loopback:
         return wrap(LOOPBACK_LABEL, width, "warn")
     if link.label_bytes_per_s:
-        label = f"label {numbers.link_rate(link.label_bytes_per_s)}"
-        carried = (
-            f": carries {numbers.share(forward.value / link.label_bytes_per_s)}"
+        label = numbers.link_rate(link.label_bytes_per_s)
+        told = (
+            f"{numbers.share(forward.value / link.label_bytes_per_s)} of its label {label}"
             if forward.value
-            else ""
+            else f"label {label}"
         )
-        facts.extend(wrap(label + carried, width, "dim"))
+        facts.extend(wrap(told, width, "dim"))
     p50, p99 = link.latency_s.p50, link.latency_s.p99
     if p50.known:
         text = f"round trip {numbers.seconds(p50.value)}, p99 {numbers.seconds(p99.value)}"

@@ -43,7 +43,7 @@ FIRST_PAINT_S, CORE_SHARE, KEY_S, RSS_BYTES = 0.7, 0.05, 0.05, 150e6
 PANEL = b"Machines found"
 STARTS = 7
 SETTLE_S = 6.0
-FILL_REQUESTS = 12_000
+FILL_REQUESTS = 16_000
 """After so many requests every ring of the app is full."""
 FAST = 20.0
 ALONE = (

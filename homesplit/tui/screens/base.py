@@ -76,8 +76,9 @@ class StageScreen(Screen[None]):
         yield Road(self._road, id="road")
         yield News(self._news, id="news")
         yield from self.compose_body()
-        yield NextStep(self._next, id="next")
-        yield KeyLine()
+        with Vertical(id="foot"):
+            yield NextStep(self._next, id="next")
+            yield KeyLine()
 
     def compose_body(self) -> ComposeResult:
         """The screen's own part."""

@@ -28,10 +28,10 @@ from homesplit.view.scatter import scatter
 from homesplit.view.spans import Lines, crop, line, wrap
 from homesplit.view.watch import Watch
 
-STRIP_S = 1 / 3
+STRIP_S = 0.4
 """The strips move this often, and no more than a column at a time is worth."""
-FIGURES_S = 1.0
-SLOW_S = 2.0
+FIGURES_S = 1.5
+SLOW_S = 3.0
 WINDOWS_S = (2.0, 5.0, 10.0, 20.0, 60.0)
 TILES = ("ttft", "tpot", "gap")
 
