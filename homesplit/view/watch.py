@@ -180,8 +180,8 @@ class Watch:
             one = self.live.get(done.request_id)
             if one is not None:
                 one.ended = True
-        for request in list(self._ended)[: max(len(self._ended) - MAX_ENDED, 0)]:
-            del self._ended[request]
+        while len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
 
     def _sweep(self, latest_s: float) -> None:
         """Forget who ended some seconds ago: their last steps have been told by then."""
