@@ -163,7 +163,9 @@ class MonitorScreen(StageScreen):
 
     def show_body(self) -> None:
         """Only what is cheap and must follow at once; the rest has its own clock."""
-        self.query_one("#headline", LinesView).redraw()
+        for name in ("#headline", "#box-lines"):
+            self.query_one(name, LinesView).redraw()
+        self._tell_classes()
 
     def on_screen_resume(self) -> None:
         """Draw everything when coming back."""
@@ -208,9 +210,13 @@ class MonitorScreen(StageScreen):
         self.query_one("#box-lines", LinesView).redraw()
         if not self.query_one("#charts").display:
             return
-        legends = f"{legend(prompt_classes(self.state.load))}  ┈ target  ┊ mode, fault"
+        self._tell_classes()
         for which in ("ttft", "tpot"):
             self.query_one(f"#plot-{which}", LinesView).redraw()
+
+    def _tell_classes(self) -> None:
+        legends = f"{legend(prompt_classes(self.state.load))}  ┈ target  ┊ mode, fault"
+        for which in ("ttft", "tpot"):
             subtitle(self.query_one(f"#chart-{which}", Vertical), legends)
 
     def _show_requests(self) -> None:
