@@ -105,6 +105,32 @@ async def test_a_resumed_answer_says_so_and_why(tmp_path: Path) -> None:
         assert len(submit.token_ids) == 12 + 6
 
 
+@pytest.mark.parametrize("last", range(2, 7))
+async def test_a_stop_string_over_the_border_of_a_move_is_cut_off_as_ever(
+    tmp_path: Path, last: int
+) -> None:
+    settings = {"left": stub_settings(mute_after=last), "right": stub_settings()}
+    async with rig(tmp_path, settings=settings, detection_s=0.3) as running:
+        whole = running.expected(PROMPT, 12)
+        text = await running.complete(PROMPT, 12, stop=whole[4:8])
+        assert text == whole[: whole.index(whole[4:8])]
+        (record,) = await running.records(1)
+        assert (record.resubmitted, record.finish_reason) == (1, "stop")
+
+
+async def test_each_choice_keeps_its_log_probabilities_over_a_move(tmp_path: Path) -> None:
+    settings = {"left": stub_settings(mute_after=3), "right": stub_settings()}
+    async with rig(tmp_path, settings=settings, detection_s=0.3) as running:
+        body = {"prompt": PROMPT, "max_tokens": 9, "n": 2, "logprobs": 1, "seed": 3}
+        texts, told = ["", ""], [0, 0]
+        async for chunk in running.stream("/v1/completions", body):
+            (choice,) = chunk["choices"]
+            texts[choice["index"]] += choice["text"]
+            told[choice["index"]] += len(choice["logprobs"]["token_logprobs"])
+        assert texts == [running.expected(PROMPT, 9)] * 2
+        assert told == [9, 9]
+
+
 async def test_a_box_that_wakes_up_is_taken_in_again_and_forgets_what_moved(
     tmp_path: Path,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Chosen tokens and their log-probabilities are the same alone, in a batch, and handed over."""
+"""Chosen tokens and log-probabilities are the same alone, in a batch, handed over, resumed."""
 
 from __future__ import annotations
 
@@ -77,6 +77,23 @@ def test_the_same_tokens_alone_in_a_batch_and_handed_over(pair: Pair, name: str)
     pair.b.finish(split_id)
     pair.a.drain()
     same(pair.a.tokens(split_id) + pair.b.tokens(split_id), expected)
+
+
+@pytest.mark.parametrize("given", [1, 5, ANSWER - 1])
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_who_goes_on_with_the_tokens_so_far_chooses_as_if_nothing_had_been(
+    pair: Pair, name: str, given: int
+) -> None:
+    settings = SETTINGS[name]
+    prompt = prompt_of(25, 1)
+    expected = alone(pair, prompt, settings)
+    so_far = [token.token_id for token in expected[:given]]
+    resumed = f"resumed-{next(_numbers)}"
+    words: dict[str, Any] = {"prompt_tokens": len(prompt), "max_tokens": ANSWER}
+    pair.b.send(submit(resumed, prompt + so_far, ignore_eos=True, **words, **settings))
+    pair.b.finish(resumed)
+    same(pair.b.tokens(resumed), expected[given:])
+    assert [token.index for token in pair.b.tokens(resumed)] == list(range(given, ANSWER))
 
 
 def test_asked_log_probabilities_are_told_and_others_are_not(pair: Pair) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tests.lab.matrix.cells import FAULTS, HIT_BOX, MODES, MOMENTS, WHAT, Cell, all_cells
-from tests.lab.matrix.moments import TARGET_CHARS
+from tests.lab.matrix.moments import BESIDE_TOKENS, TARGET_CHARS
 from tests.lab.matrix.pauses import ALLOWANCE_S, Pause
 from tests.lab.matrix.run import Result
 from tests.lab.matrix.stand import DETECTION_S, LINK_MBIT
@@ -43,7 +43,7 @@ def write_table() -> None:
     cells, results = all_cells(), last_of_each(runs)
     exist = [cell for cell in cells if cell.why_not is None]
     ran = [results[cell.name] for cell in exist if cell.name in results]
-    lines = [*_head(len(cells), len(exist), ran, runs), *_pauses(ran)]
+    lines = [*_head(len(cells), len(exist), ran, runs), *_tried(ran), *_pauses(ran)]
     for mode in MODES:
         lines += [f"## {mode}", "", "| fault | " + " | ".join(MOMENTS) + " |"]
         lines += ["|---" * (len(MOMENTS) + 1) + "|"]
@@ -75,7 +75,7 @@ def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list
         "router as supervised processes, a random model of 8 KiB of KV a token. The target's",
         f"prompt of {TARGET_CHARS} tokens is new for every cell; beside it run a greedy answer and",
         "a sampled one of two choices with penalties and log-probabilities; every answer has 120",
-        "tokens.",
+        f"tokens, the greedy one beside {BESIDE_TOKENS}.",
         "",
         f"Of {cells} cells {exist} exist; {len(ran)} were run ({len(runs)} runs with repetitions):",
         f"{good} as they must be, {late} in which the moment could not be met and the fault,",
@@ -90,6 +90,15 @@ def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list
         "`FAIL`; `–`: makes no sense; blank: not run.",
         "",
     ]
+
+
+def _tried(ran: list[Result]) -> list[str]:
+    lines = ["| what was tried | cells | moment met | not as it must be |", "|---|---|---|---|"]
+    for fault in FAULTS:
+        own = [result for result in ran if result.cell.split("/")[0] == fault]
+        met, bad = sum(one.moment_met for one in own), sum(not one.ok for one in own)
+        lines.append(f"| {WHAT[fault]} | {len(own)} | {met} | {bad} |")
+    return [*lines, ""]
 
 
 def _pauses(ran: list[Result]) -> list[str]:
