@@ -70,9 +70,9 @@ LOST = (12.0, WorkerLost(box="borea", at_s=0.0))
         (
             [LOST, step("borea", 12.1, 13.9, "other"), step("atlas", 13.6, 13.9, "t")],
             (2, 0.3),
-            "1.7",
+            "stood still",
         ),
-        ([step("atlas", 13.8, 14.0, "t")], (0, 0.2), "3.8"),
+        ([step("atlas", 13.8, 14.0, "t")], (0, 0.2), "stood still"),
         ([(13.0, LOST[1]), step("atlas", 13.0, 14.0, "t")], (3, 1), "told after 3.00"),
     ],
     ids=["read again", "after another", "it stood still", "for no reason", "told too late"],
