@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from homesplit.controller import Controller
+from homesplit.errors import UsageError
 from homesplit.io.event_log import EventLog, read_events
 from homesplit.replay import Replay
 
@@ -22,6 +24,11 @@ def run_app(
     `replay` shows a recorded run instead of anything real; `record` writes this run's
     events to a file that `replay` can show.
     """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "The app needs a terminal, and this is none.",
+            do_next="`homesplit --help` lists the commands that work without one.",
+        )
     from homesplit.tui.app import HomesplitApp
 
     log = EventLog(record) if record is not None else None

@@ -69,11 +69,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if not argv:
-        from homesplit.cli.app import run_app
-
-        return run_app()
-    args = build_parser(argv[0]).parse_args(argv)
+    # Without a command it is the app.
+    words = argv or ("app",)
+    args = build_parser(words[0]).parse_args(words)
     try:
         return int(args.run(args))
     except HomesplitError as error:

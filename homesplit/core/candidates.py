@@ -214,7 +214,7 @@ def chunk_for(box: SimBox, targets: Targets, context_tokens: int) -> int:
 
 
 def arrangements(asked: Asked, scene: Scene) -> tuple[Arrangement, ...]:
-    """Every arrangement that fits, simplest first."""
+    """Every arrangement that fits, simplest first; none over a link of which nothing is known."""
     fits = [box for box in scene.boxes if room_of(_profile(asked, box.name), asked).fits]
     context = longest_tokens(asked.workload)
     chunks = {box.name: chunk_for(box, asked.targets, context) for box in fits}
@@ -222,7 +222,8 @@ def arrangements(asked: Asked, scene: Scene) -> tuple[Arrangement, ...]:
     for box in fits:
         found += _on_one(box.name, chunks[box.name])
     if len(fits) == 2:
-        found += _on_both(fits[0].name, fits[1].name, min(chunks.values()))
+        first, second = fits[0].name, fits[1].name
+        found += _on_both(first, second, min(chunks.values()), linked=bool(scene.wires))
     return tuple(found)
 
 
@@ -242,7 +243,7 @@ def _on_one(name: str, chunk: int) -> list[Arrangement]:
     ]
 
 
-def _on_both(first: str, second: str, chunk: int) -> list[Arrangement]:
+def _on_both(first: str, second: str, chunk: int, *, linked: bool) -> list[Arrangement]:
     made = [
         Arrangement(
             setting=ModeSetting(mode="replica", prefill=style, chunk_tokens=chunk),
@@ -250,6 +251,8 @@ def _on_both(first: str, second: str, chunk: int) -> list[Arrangement]:
         )
         for style in ("chunked", "whole")
     ]
+    if not linked:
+        return made
     for reads, writes in ((first, second), (second, first)):
         setting = ModeSetting(
             mode="split",

@@ -232,7 +232,10 @@ def _flops_per_s(box: BoxProfile, shape: ModelShape) -> float:
 def _how_to_know(box: BoxProfile, key: str) -> str:
     """The next step when a figure of a box is missing."""
     if box.source.startswith(("probe", "calibrated")):
-        return f"Run `homesplit probe {box.name}` again, or plan with a hardware profile instead."
+        return (
+            "Deploy first (`homesplit up` brings what measures it), then run "
+            f"`homesplit probe {box.name}` again; or plan with a hardware profile instead."
+        )
     return f"Add {key} to its profile, or measure the box: homesplit probe BOX."
 
 

@@ -383,3 +383,13 @@ def test_boxes_and_link_of_twice_the_speed_take_half_the_time(
 
     for slow, quick in zip(times(1.0), times(factor), strict=True):
         assert slow == pytest.approx(quick * factor, rel=1e-6)
+
+
+def test_over_a_link_of_which_nothing_is_known_no_split_is_advised() -> None:
+    asked = structs.replace(ask(), link=None)
+    scene = build_scene(asked)
+    assert {each.mode for each in arrangements(asked, scene)} == {"colocated", "replica"}
+    plan = decide(asked, QUICK)
+    assert {mode.mode for mode in plan.modes} == {"colocated", "replica"}
+    link_rule = next(rule for rule in plan.rules if rule.id == "real_link")
+    assert "--link" in link_rule.sentence
