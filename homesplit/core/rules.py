@@ -120,7 +120,8 @@ def real_link(asked: Asked, scene: Scene | None) -> RuleResult:
             "real_link", "fail", "There is one box, so there is no link.", None, None, "bytes/s"
         )
     if link is None:
-        return rule("real_link", "unknown", "Nothing is known of the link: probe it, or name one with --link.", None, None, "bytes/s")
+        said = "Nothing is known of the link: probe it, or name one with --link."
+        return rule("real_link", "unknown", said, None, None, "bytes/s")
     rate = min(w.bytes_per_s for w in scene.wires.values()) if scene and scene.wires else None
     if link.loopback:
         said = "Both ends are one machine: loopback teaches the mechanism, measures no network."
