@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 
 from homesplit.core.events import Event, Progress, RequestDone
@@ -30,13 +31,14 @@ class LoadCounter:
         self._plan = plan
         self._stage = stage
         self._ended = 0
-        self._bad = 0
+        self._bad: Counter[str] = Counter()
         self._began = time.monotonic()
 
     def count(self, log: RequestLog) -> None:
         """One request has ended."""
         self._ended += 1
-        self._bad += log.outcome != "completed"
+        if log.outcome != "completed":
+            self._bad[log.outcome] += 1
 
     @contextlib.asynccontextmanager
     async def telling(self) -> AsyncGenerator[None, None]:
@@ -55,7 +57,6 @@ class LoadCounter:
             await asyncio.sleep(TELL_EVERY_S)
             passed_s = time.monotonic() - self._began
             left_s = max(0.0, self._plan.seconds - passed_s)
-            bad = f", {self._bad} not completed" if self._bad else ""
             self._ctx.emit(
                 Progress(
                     stage=self._stage,
@@ -64,9 +65,16 @@ class LoadCounter:
                     total=self._plan.seconds,
                     unit="s",
                     left_s=left_s,
-                    sentence=f"{passed_s:.0f} s: {self._ended} requests ended{bad}",
+                    sentence=f"{passed_s:.0f} s: {ended_words(self._ended, self._bad)}",
                 )
             )
+
+
+def ended_words(ended: int, bad: Mapping[str, int]) -> str:
+    """How many requests have ended, and how many of them in another way than whole."""
+    words = {"rejected": "refused", "failed": "failed", "cancelled": "given up"}
+    told = [f"{count} {words.get(kind, kind)}" for kind, count in bad.items()]
+    return ", ".join([f"{ended} request{'' if ended == 1 else 's'} ended", *told])
 
 
 class EventBox:

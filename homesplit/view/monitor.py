@@ -213,6 +213,9 @@ def headline(state: RunState, width: int) -> Line:
     parts: list[Span] = [Span(" mode ", "dim")]
     if setting is not None:
         parts.append(Span(f" {setting.mode} ", "!key"))
+        if deployment is not None and deployment.loopback:
+            # Here, where no width cuts it off.
+            parts.append(Span(" one machine: measures no network ", "warn"))
         parts.extend(_setting_words(setting.mode, state))
     load = state.load
     rate = numbers.per_second(state.choices.load_rate_requests_per_s, " req")
@@ -220,8 +223,6 @@ def headline(state: RunState, width: int) -> Line:
     parts.append(Span(f"● {rate}", "good") if load.running else Span(f"○ off ({rate})", "dim"))
     if deployment is not None:
         parts.append(Span(f"  {clean(deployment.model)}", "dim"))
-        if deployment.loopback:
-            parts.append(Span("  loopback: teaches the mechanism, measures no network", "warn"))
     return crop(tuple(parts), width)
 
 

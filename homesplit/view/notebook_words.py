@@ -7,14 +7,15 @@ from typing import Any
 
 Page = dict[str, Any]
 
-INTRO = """All times are seconds. **TTFT** is the time from sending a request to its first token, \
-as its reader sees it; **TPOT** is (last − first token) / (tokens − 1) of one request; **stalled** \
-is what a request's gaps between tokens exceed the TPOT target by, added up. **Attainment** is \
-the share of offered requests, refused and failed ones included, inside both targets, and \
-**goodput** is their rate. Percentiles are over requests. The first tenth of each run (at most \
-5 s) warms up and is counted nowhere; every request's raw record is in the `.jsonl` and `.ipynb` \
-forms. Intervals are 95 % bootstrap intervals over requests: they tell how far another run of the \
-same length may lie from this one, not what another machine would give."""
+INTRO = """All times are seconds where no unit stands. **TTFT** is the time from sending a \
+request to its first token, as its reader sees it; **TPOT** is (last − first token) / (tokens − \
+1) of one request; **stalled** is what a request's gaps between tokens exceed the TPOT target \
+by, added up. **Attainment** is the share of offered requests, refused and failed ones included, \
+inside both targets, and **goodput** is their rate. Percentiles are over requests. The first \
+tenth of each run (at most 5 s) warms up and is counted nowhere; every request's raw record is \
+in the `.jsonl` and `.ipynb` forms. Intervals are 95 % bootstrap intervals over requests: they \
+tell how far another run of the same length may lie from this one, not what another machine \
+would give."""
 
 _INTERVALS = (
     ("ttft_s_p50", "TTFT p50 [s]"),
@@ -40,7 +41,8 @@ def asked(page: Page) -> str | None:
     repeats = settings.get("repeats")
     if repeats:
         said.append(
-            f"Each mode ran {repeats} times, the order reversed every time; the same times and "
+            f"Each mode ran {'once' if repeats == 1 else f'{repeats} times'}"
+            f"{'' if repeats == 1 else ', the order reversed every time'}; the same times and "
             "lengths in each run, with other words so that no prefix was cached."
         )
     return "**Asked.** " + " ".join(said)

@@ -150,12 +150,13 @@ def trouble(state: RunState, width: int) -> Line:
         return ()
     failure = state.failures[-1]
     where = f"{failure.where}: " if failure.where else ""
+    end = "" if failure.what[-1:] in (".", "?", "!", ":") else "."
     keys = line(
         Span("  e", "key"), Span(" detail  ", "dim"), Span("esc", "key"), Span(" hides it", "dim")
     )
     told = line(
         Span(" ✗ ", "bad"),
-        Span(clean(f"{where}{failure.what} "), "bad"),
+        Span(clean(f"{where}{failure.what}{end} "), "bad"),
         clean(failure.do_next or ""),
     )
     return (*crop(told, width - width_of(keys)), *keys)
