@@ -88,11 +88,13 @@ class ChatShape:
                 }
             )
         if piece.finish is not None:
+            # Tokens that never came to text: the end token, or half a character.
+            left = self._held.pop(piece.choice, [])
             chunks.append(
                 {
                     "index": piece.choice,
                     "delta": {},
-                    "logprobs": None,
+                    "logprobs": self._content(left) if left else None,
                     "finish_reason": piece.finish,
                 }
             )

@@ -1,0 +1,55 @@
+"""A streamed answer tells the same logprobs as the answer in one piece."""
+
+from __future__ import annotations
+
+import pytest
+from homesplit_engine.router.answer import Piece
+from homesplit_engine.router.shapes import ChatShape
+from homesplit_engine.wire.messages import Token
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+
+def shape(*, logprobs: bool) -> ChatShape:
+    words = {"a": 0, "b": 1, "<end>": 2}
+    return ChatShape("r", "m", Tokenizer(WordLevel(words, unk_token="a")), logprobs)
+
+
+def token(index: int, token_id: int) -> Token:
+    return Token(request_id="r", index=index, token_id=token_id, logprob=-1.0 - index)
+
+
+PIECES = {
+    "an end token": [
+        Piece(0, "a", token(0, 0), None),
+        Piece(0, "", token(1, 2), None),
+        Piece(0, "", None, "stop"),
+    ],
+    "an end token with the finish": [
+        Piece(0, "a", token(0, 0), None),
+        Piece(0, "", token(1, 2), "stop"),
+    ],
+    "half a character first": [
+        Piece(0, "", token(0, 0), None),
+        Piece(0, "ab", token(1, 1), None),
+        Piece(0, "", None, "length"),
+    ],
+    "text to the end": [Piece(0, "a", token(0, 0), None), Piece(0, "b", token(1, 1), "length")],
+}
+
+
+@pytest.mark.parametrize("case", list(PIECES))
+def test_every_tokens_logprob_is_streamed_once(case: str) -> None:
+    subject = shape(logprobs=True)
+    chunks = [chunk for piece in PIECES[case] for chunk in subject.chunks(piece)]
+    streamed = [one for chunk in chunks for one in (chunk["logprobs"] or {}).get("content", [])]
+    whole = shape(logprobs=True).whole([PIECES[case]], {})["choices"][0]["logprobs"]["content"]
+    assert streamed == whole
+    assert [one["logprob"] for one in streamed] == [-1.0, -2.0]
+    assert chunks[-1]["finish_reason"] == PIECES[case][-1].finish
+
+
+def test_without_the_wish_none_is_told() -> None:
+    subject = shape(logprobs=False)
+    chunks = [c for piece in PIECES["an end token"] for c in subject.chunks(piece)]
+    assert [chunk["logprobs"] for chunk in chunks] == [None, None]
