@@ -168,7 +168,7 @@ def test_a_hand_off_to_a_reservation_that_is_gone_is_refused(pair: Pair) -> None
     pair.a.send(submit(request_id, prompt_of(20, 10), handoff=pair.target(reserved)))
     report = pair.a.wait(HandoffReport)
     assert not report.event.committed
-    assert report.why is not None and "not held here" in report.why
+    assert report.why is not None and "does not hold this reservation" in report.why
     pair.a.wait_until_free()
     pair.b.wait_until_free()
 
