@@ -421,7 +421,9 @@ def report() -> str:
         "",
         f"Made by `python -m tests.bench.decisions --weights {weights}` and `--report`, on two "
         "boxes of the lab on one machine. One row a cell; of each mode the arrangement that the "
-        "advice puts first: measured goodput in requests/s (predicted). Bold: recommended.",
+        "advice puts first: measured goodput in requests/s (predicted). Bold: recommended. Where "
+        "`--again` was run, advice and prediction are those of the code as it is now for the "
+        "question as it was measured (boxes, calibration, link, requests).",
         "",
         "| boxes/link/load | share of best | load of the computer | modes |",
         "|---|---|---|---|",
