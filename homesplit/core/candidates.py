@@ -37,7 +37,6 @@ class Asked(Struct, frozen=True, kw_only=True):
     workload: Workload
     targets: Targets
     calibrations: tuple[Calibration, ...] = ()
-    encrypted: bool = True
     extent: Extent | None = None
     """How long the load is offered; None for one that goes on."""
     handoffs: tuple[HandoffFit, ...] = ()
@@ -158,7 +157,7 @@ def _wires(asked: Asked) -> dict[tuple[str, str], Wire]:
     if link is None or len(asked.boxes) < 2:
         return {}
     first, second = asked.boxes[0].name, asked.boxes[1].name
-    forward, back = payload(link, asked.encrypted)
+    forward, back = payload(link)
     if link.a == second and link.b == first:
         forward, back = back, forward
     round_trip_s = link.latency_s.p50.value or 0.0
@@ -183,14 +182,14 @@ def commit_of(asked: Asked, pair: tuple[str, str]) -> HandoffFit:
     )
 
 
-def payload(link: LinkProfile, encrypted: bool) -> tuple[float, float]:
+def payload(link: LinkProfile) -> tuple[float, float]:
     """Bytes per second from a to b and back, as the hand-off would get them.
 
-    Where the encrypted rate was measured and encryption is on, that one. One direction that
-    is not known is taken to be as the other; raises ProfileError where neither is known.
+    Where the sealed rate was measured, that one. One direction that is not known is taken to be as
+    the other; raises ProfileError where neither is known.
     """
     forward, back = link.a_to_b.value, link.b_to_a.value
-    if encrypted and link.encrypted_a_to_b.value and link.encrypted_b_to_a.value:
+    if link.encrypted_a_to_b.value and link.encrypted_b_to_a.value:
         forward, back = link.encrypted_a_to_b.value, link.encrypted_b_to_a.value
     known = forward or back
     if not known:

@@ -24,6 +24,7 @@ from homesplit.core.calibration import (
 )
 from homesplit.core.cost import CostModel
 from homesplit.core.served import Timed
+from homesplit.core.together import alone_seconds
 
 PRIOR_SHARE = 0.1
 """Of the measured steps' weight, what all former knowledge counts for together."""
@@ -55,11 +56,12 @@ def recalibrated(
     `prior` is what the plan went by so far, calibrated or not; `base` holds the box's names
     and, where it was calibrated, what no step tells.
     """
-    steps = [s for run in runs for s in run.steps if s.box == base.box and s.end_s > s.start_s]
+    steps = [step for run in runs for step in _of(run, base.box)]
     if len(steps) < MIN_STEPS:
         return None
     rows = [features(step) for step in steps]
-    times = [step.end_s - step.start_s for step in steps]
+    # The fit is of the box alone; `together` stands beside it and must not be in it as well.
+    times = [took_s for run in runs for took_s in _alone(run, base)]
     gap_s = prior.fit.gap_s if prior.fit else 0.0
     known = _known_before(prior, gap_s)
     share = PRIOR_SHARE * len(rows) / len(known)
@@ -83,7 +85,12 @@ def recalibrated(
 
 
 def _of(run: Timed, box: str) -> list[StepEvent]:
-    return [step for step in run.steps if step.box == box]
+    return [step for step in run.steps if step.box == box and step.end_s > step.start_s]
+
+
+def _alone(run: Timed, base: Calibration) -> list[float]:
+    others = [step for step in run.steps if step.box != base.box]
+    return alone_seconds(_of(run, base.box), others, base.together)
 
 
 def _prior_s(prior: CostModel, step: StepEvent, gap_s: float) -> float:

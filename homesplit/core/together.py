@@ -40,6 +40,21 @@ def slowed(fit: Calibration, own: Sequence[StepEvent], other: Sequence[StepEvent
     return times if times > 1.0 + NOTICED else 1.0
 
 
+def alone_seconds(
+    own: Sequence[StepEvent], other: Sequence[StepEvent], together: float
+) -> list[float]:
+    """Each step's seconds as its box would take with the other one at rest."""
+    lengths = [step.end_s - step.start_s for step in own]
+    if together <= 1.0:
+        return lengths
+    busy = sorted((step.start_s, step.end_s) for step in other)
+    starts = [start for start, _ in busy]
+    return [
+        length / (together if _beside(step, busy, starts) >= BESIDE else 1.0)
+        for step, length in zip(own, lengths, strict=True)
+    ]
+
+
 def together_words(fits: Sequence[Calibration]) -> str:
     """What was found, in one sentence; empty where nothing was measured or nothing is slower."""
     slow = [f"{fit.box} {fit.together - 1:.0%}" for fit in fits if fit.together > 1.0]

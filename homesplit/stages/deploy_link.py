@@ -40,7 +40,7 @@ def measured_rate(link: LinkProfile | None, addresses: Mapping[str, str]) -> flo
     if link is None or any(_linked(link, name) != at for name, at in addresses.items()):
         return None
     try:
-        return min(payload(link, encrypted=True))
+        return min(payload(link))
     except ProfileError:
         return None
 

@@ -94,3 +94,15 @@ def test_steps_of_other_boxes_and_too_few_change_nothing() -> None:
     others = structs.replace(FIT, box="c")
     assert recalibrated(cost(others), others, [load(1.5)], at=AT) is None
     assert recalibrated(cost(FIT), FIT, [load(1.5, steps=10)], at=AT) is None
+
+
+@pytest.mark.parametrize("together", [1.0, 1.5])
+def test_what_boxes_slow_each_other_by_is_not_counted_in_the_fit_as_well(together: float) -> None:
+    base = structs.replace(FIT, together=together)
+    run = load(together)
+    beside = [structs.replace(step, box="other") for step in run.steps]
+    made = recalibrated(cost(base), base, [Timed(steps=(*run.steps, *beside))], at=AT)
+    assert made is not None and made.fit.together == together
+    for pieces, batch in (([(0, 20)], 0), ([], 3)):
+        known = FIT.step_seconds(pieces, batch, 60 * batch)
+        assert made.fit.step_seconds(pieces, batch, 60 * batch) == pytest.approx(known, rel=0.05)

@@ -131,7 +131,7 @@ async def test_an_error_says_what_where_and_what_next_and_opens_for_detail(
     app = make_app([*sample_run.machines(), failure])
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
-        assert "borea: the key is refused Add your key there." in text_of(app, "#news")
+        assert "borea: the key is refused. Add your key there." in text_of(app, "#news")
         await pilot.press("e")
         await settled(pilot)
         assert isinstance(app.screen, Reading)
