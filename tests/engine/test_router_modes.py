@@ -234,9 +234,11 @@ async def test_the_queue_is_bounded(tmp_path: Path) -> None:
 async def test_workers_that_differ_are_never_paired_and_the_field_is_named(
     tmp_path: Path,
 ) -> None:
-    other = stub_settings(fingerprint_fields={"dtype": "float16"})
+    # Deaf until the left one is in use: whoever answers first sets what is served.
+    other = stub_settings(fingerprint_fields={"dtype": "float16"}, deaf=True)
     async with rig(tmp_path, setting=SPLIT, settings={"right": other}, wait=False) as running:
         await running.until_usable("left")
+        other.deaf = False
         await until(lambda: running.stubs["right"].received)
 
         async def named() -> bool:
