@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from homesplit.core import say
-from homesplit.core.plan import LedgerRow, MeasuredFigures, ModePrediction, Plan
+from homesplit.core.plan import LedgerRow, MeasuredFigures, ModePrediction, Plan, Suited
 
 _MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "n/a": "–"}
 
@@ -15,6 +15,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield plan.recommendation.sentence
     if plan.recommendation.runner_up_sentence:
         yield plan.recommendation.runner_up_sentence
+    if plan.suited is not None and not plan.sustainable:
+        yield plan.suited.sentence + _as_options(plan.suited)
     yield ""
     yield "Rules (✓ speaks for a split)"
     for number, rule in enumerate(plan.rules, 1):
@@ -43,6 +45,13 @@ def plan_lines(plan: Plan) -> Iterator[str]:
             yield ""
             yield title
             yield from (f"  {sentence}" for sentence in sentences)
+
+
+def _as_options(found: Suited) -> str:
+    return (
+        f" As options: --ttft {found.ttft_s:g} --tpot {found.tpot_s:g} "
+        f"--rate {found.rate_requests_per_s:g}"
+    )
 
 
 def _mode_line(mode: ModePrediction) -> str:

@@ -16,6 +16,7 @@ from homesplit.core.plan import Flip, LedgerRow, ModePrediction, Plan, Recommend
 from homesplit.core.predict import CAPACITY_ATTAINMENT, Effort, Outlook, outlook, prediction
 from homesplit.core.rules import Known, all_rules, fits, mean_kind, not_asked, real_link
 from homesplit.core.scene import Arrangement, Scene
+from homesplit.core.suited import suited
 
 _UNITS = {
     "someone_to_interrupt": "requests at once",
@@ -67,6 +68,7 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
         guesses=(*explain.guesses(asked, scene), *explain.auto_ahead(modes)),
         sources=explain.sources(asked, scene),
         measured_at=seen.at if seen else None,
+        suited=suited(scene, able, asked.workload),
         boxes=tuple(box.name for box in asked.boxes),
         link=asked.link.source if asked.link else "",
         model=asked.shape.name,

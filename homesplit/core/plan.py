@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from homesplit.core.workload import Targets
+
 Verdict = Literal["pass", "fail", "unknown", "n/a"]
 
 
@@ -116,6 +118,23 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     runner_up_sentence: str | None = None
 
 
+class Suited(Struct, frozen=True, kw_only=True):
+    """Targets and an offered rate that one of the boxes holds alone, by the simulator."""
+
+    box: str
+    ttft_s: float
+    tpot_s: float
+    rate_requests_per_s: float
+    attainment: float
+    """Share of the requests inside these targets at this rate, predicted."""
+    sentence: str
+
+    @property
+    def targets(self) -> Targets:
+        """As a load's targets."""
+        return Targets(ttft_s=self.ttft_s, tpot_s=self.tpot_s)
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """The whole advice for two boxes, a link, a model, a workload and targets."""
 
@@ -131,6 +150,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What each box's and the hand-off's figures rest on."""
     measured_at: str | None = None
     """When these boxes were measured under this load, mode against mode; None if never."""
+    suited: Suited | None = None
+    """A load that these boxes hold, for whom nobody named one; None where no rate was found."""
     boxes: tuple[str, ...] = ()
     link: str = ""
     model: str = ""
