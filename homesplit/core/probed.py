@@ -99,9 +99,13 @@ def _memory(facts: dict[str, Any], device: str) -> tuple[Reading, bool]:
     """What weights and KV may use, and whether GPU and CPU share it."""
     main = (facts.get("memory") or {}).get("available_bytes")
     gpus = [*(facts.get("nvidia") or []), *(facts.get("amd") or [])]
-    own = gpus[0].get("free_bytes") or gpus[0].get("memory_bytes") if gpus else None
+    free, own = (gpus[0].get("free_bytes"), gpus[0].get("memory_bytes")) if gpus else (None, None)
+    if device in ("cuda", "rocm") and free is not None:
+        return _bytes(free, f"free memory of {gpus[0]['name']}", ""), False
     if device in ("cuda", "rocm") and own is not None:
-        return _bytes(own, f"free memory of {gpus[0]['name']}", ""), False
+        return _bytes(
+            own, f"all memory of {gpus[0]['name']}; what is free it doesn't tell", ""
+        ), False
     if device == "mps":
         return _bytes(main, "available unified memory", ""), True
     if device in ("cuda", "rocm"):

@@ -111,25 +111,61 @@ def parse_nvidia(text: str) -> List[Dict[str, Any]]:
 
 
 def parse_amd(text: str) -> List[Dict[str, Any]]:
-    """GPUs of `amd-smi static --asic --vram --driver` in its plain form."""
-    gpus: List[Dict[str, Any]] = []
-    for block in re.split(r"^GPU: \d+\s*$", text, flags=re.M)[1:]:
-        name = re.search(r"MARKET_NAME: *(.+)", block)
-        size = re.search(r"VRAM:.*?SIZE: *(\S+)(?: *(MB|GB))?", block, re.S)
-        driver = re.search(r"DRIVER:.*?VERSION: *(\S+)", block, re.S)
-        total = number(size.group(1)) if size else None
-        factor = 1 << 30 if size and size.group(2) == "GB" else _MIB
-        gpus.append(
-            {
-                "name": name.group(1).strip() if name else "AMD GPU",
-                "memory_bytes": int(total * factor) if total is not None else None,
-                "free_bytes": None,
-                "driver": driver.group(1) if driver else None,
-                "power_w": None,
-                "temperature_c": None,
-            }
-        )
-    return gpus
+    """GPUs of `amd-smi static` and `amd-smi metric` in their plain form; N/A is None.
+
+    A GPU of at most 2 GiB of its own beside more that it may map of main memory (GTT) is part
+    of the processor: its own size says nothing of what it may use.
+    """
+    blocks: Dict[str, str] = {}
+    parts = re.split(r"^GPU: (\d+)\s*$", text, flags=re.M)
+    for index, block in zip(parts[1::2], parts[2::2]):
+        blocks[index] = blocks.get(index, "") + block
+    return [_amd_gpu(block) for block in blocks.values()]
+
+
+def _amd_gpu(block: str) -> Dict[str, Any]:
+    name = re.search(r"MARKET_NAME:[ \t]*(\S.*)$", block, re.M)
+    driver = re.search(r"DRIVER:.*?VERSION:[ \t]*(\S+)", block, re.S)
+    total = _amd_bytes(r"VRAM:\s.*?\bSIZE:", block)
+    mapped = _amd_bytes(r"TOTAL_GTT:", block)
+    shared = total is not None and total <= 2 << 30 and mapped is not None and mapped > total
+    return {
+        "name": name.group(1).strip() if name and _is_told(name.group(1)) else "AMD GPU",
+        "memory_bytes": None if shared else total,
+        "free_bytes": None if shared else _amd_bytes(r"FREE_VRAM:", block),
+        "driver": driver.group(1) if driver and _is_told(driver.group(1)) else None,
+        "power_w": parse_amd_power(block),
+        "temperature_c": None,
+    }
+
+
+def _is_told(text: str) -> bool:
+    return text.strip().lower() not in _NO_FIGURE
+
+
+def _amd_bytes(label: str, block: str) -> Optional[int]:
+    """The size behind `label`, in MB unless it says GB (both are powers of two there)."""
+    found = re.search(label + r"[ \t]*(\S+)(?:[ \t]+(MB|GB))?", block, re.S)
+    size = number(found.group(1)) if found else None
+    factor = 1 << 30 if found and found.group(2) == "GB" else _MIB
+    return int(size * factor) if size is not None else None
+
+
+def parse_amd_power(text: str) -> Optional[float]:
+    """Watts of all GPUs of `amd-smi metric --power`; None when one of them tells none."""
+    words = re.findall(r"^\s+(?:CURRENT_|AVERAGE_)?SOCKET_POWER:[ \t]*(\S+)", text, re.M)
+    watts = [number(word) for word in words]
+    known = [value for value in watts if value is not None]
+    return sum(known) if known and len(known) == len(watts) else None
+
+
+def parse_mac_power(text: str) -> Optional[float]:
+    """Watts of `powermetrics`: CPU, GPU and ANE together, or an Intel Mac's package."""
+    silicon = re.search(r"^Combined Power \(.*?\): *([\d.]+) *mW", text, re.M)
+    if silicon:
+        return float(silicon.group(1)) / 1000
+    intel = re.search(r"derived package power \(.*?\): *([\d.]+) *W", text)
+    return float(intel.group(1)) if intel else None
 
 
 def parse_disk(text: str) -> Optional[int]:
@@ -253,7 +289,11 @@ FACTS = (
         "nvidia-smi --query-gpu=" + ",".join(NVIDIA_FIELDS) + " --format=csv,noheader,nounits",
         parse_nvidia,
     ),
-    Fact("amd", "amd-smi static --asic --vram --driver", parse_amd),
+    Fact(
+        "amd",
+        "amd-smi static --asic --vram --driver; amd-smi metric --mem-usage --power",
+        parse_amd,
+    ),
     Fact("disk", 'df -Pk "$HOME"', parse_disk),
     Fact("addresses", "ip -o addr show 2>/dev/null || ifconfig", parse_addresses),
     Fact("interfaces", _INTERFACES, parse_interfaces),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
+import sys
 import threading
 import time
 from typing import List, Optional
 
-from homesplit_probes.facts import number
+from homesplit_probes.facts import number, parse_amd_power, parse_mac_power
 from homesplit_probes.report import Figure, figure, unknown
+from homesplit_probes.said import said
 
 _RAPL = "/sys/class/powercap/intel-rapl:0/energy_uj"
 _EVERY_S = 0.25
@@ -16,14 +17,23 @@ _EVERY_S = 0.25
 
 def gpu_watts() -> Optional[float]:
     """What all NVIDIA GPUs draw together now; None when the driver doesn't tell."""
-    command = ["nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    watts = [number(line) for line in done.stdout.splitlines()]
+    text = said(["nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits"])
+    watts = [number(line) for line in text.splitlines()]
     known = [w for w in watts if w is not None]
     return sum(known) if known and len(known) == len(watts) else None
+
+
+def amd_watts() -> Optional[float]:
+    """What all AMD GPUs draw together now; None when amd-smi doesn't tell."""
+    return parse_amd_power(said(["amd-smi", "metric", "--power"]))
+
+
+def mac_watts(seconds: float) -> Optional[float]:
+    """Average over `seconds` by powermetrics, which tells it to root alone; else None."""
+    every = str(int(1000 * seconds))
+    return parse_mac_power(
+        said(["powermetrics", "--samplers", "cpu_power", "-n", "1", "-i", every])
+    )
 
 
 def package_watts(seconds: float) -> Optional[float]:
@@ -44,6 +54,7 @@ class Meter:
 
     def __init__(self, device: str) -> None:
         self._device = device
+        self._mac = sys.platform == "darwin"
         self._samples: List[float] = []
         self._stop = threading.Event()
         self._thread: Optional[threading.Thread] = None
@@ -51,14 +62,23 @@ class Meter:
     def _once(self) -> Optional[float]:
         if self._device == "cuda":
             return gpu_watts()
-        return package_watts(_EVERY_S)
+        if self._device == "rocm":
+            return amd_watts()
+        return mac_watts(_EVERY_S) if self._mac else package_watts(_EVERY_S)
 
     def _method(self) -> str:
-        return "nvidia-smi power.draw" if self._device == "cuda" else "RAPL, first CPU package"
+        gpus = {"cuda": "nvidia-smi power.draw", "rocm": "amd-smi SOCKET_POWER"}
+        return gpus.get(self._device) or (
+            "powermetrics, CPU, GPU and ANE" if self._mac else "RAPL, first CPU package"
+        )
 
     def _why(self) -> str:
         if self._device == "cuda":
-            return "the NVIDIA driver does not tell the power"
+            return "power is not measured: the NVIDIA driver does not tell it"
+        if self._device == "rocm":
+            return "power is not measured: amd-smi does not tell it"
+        if self._mac:
+            return "power is not measured: macOS tells it (powermetrics) to root alone"
         return "power is not measured: this machine's counters are not readable without root"
 
     def idle(self) -> Figure:
@@ -77,12 +97,15 @@ class Meter:
             self._thread.join(timeout=6)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        # The GPUs' tools tell the moment; the others' figures are averages that took the time.
+        pause_s = _EVERY_S if self._device in ("cuda", "rocm") else 0
+        while True:
             watts = self._once()
             if watts is None:
                 return
             self._samples.append(watts)
-            self._stop.wait(_EVERY_S if self._device == "cuda" else 0)
+            if self._stop.wait(pause_s):
+                return
 
     def under_load(self) -> Figure:
         """What was seen during the block."""

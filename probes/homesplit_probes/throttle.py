@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import glob
 import re
-import subprocess
 from typing import Dict, List
+
+from homesplit_probes.said import said
 
 _CPU_COUNTS = "/sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count"
 _GPU_FIELDS = (
@@ -26,8 +27,8 @@ def counts() -> Dict[str, int]:
         except (OSError, ValueError):
             continue
     query = ["nvidia-smi", "--query-gpu=" + ",".join(_GPU_FIELDS), "--format=csv,noheader"]
-    found.update(parse_gpu(_said(query)))
-    found.update(parse_mac(_said(["pmset", "-g", "therm"])))
+    found.update(parse_gpu(said(query)))
+    found.update(parse_mac(said(["pmset", "-g", "therm"])))
     return found
 
 
@@ -60,18 +61,3 @@ def warnings(before: Dict[str, int], after: Dict[str, int]) -> List[str]:
     if after.get("gpu_power"):
         told.append(_POWER % "GPU")
     return told
-
-
-def _said(command: List[str]) -> str:
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout

@@ -76,16 +76,58 @@ def test_macos_memory_comes_from_sysctl_and_vm_stat() -> None:
     assert facts.parse_memory(text) == {"total_bytes": 1 << 34, "available_bytes": 30 * 16384}
 
 
-def test_amd_smi_names_its_gpu_and_memory() -> None:
-    text = (
-        "GPU: 0\n    ASIC:\n        MARKET_NAME: Radeon RX 7900 XTX\n"
-        "    VRAM:\n        TYPE: GDDR6\n        SIZE: 24560 MB\n"
-        "    DRIVER:\n        NAME: amdgpu\n        VERSION: 6.12.12\n"
+def test_of_three_amd_gpus_the_cards_memory_is_known_and_the_processors_own_is_unified() -> None:
+    built_in, card, silent = facts.parse_amd((GOLDEN / "amd_apu_and_card.txt").read_text())
+    assert (built_in["name"], built_in["memory_bytes"], built_in["free_bytes"]) == (
+        "AMD Radeon Graphics",
+        None,
+        None,
     )
-    gpu = facts.parse_amd(text)[0]
-    assert gpu["name"] == "Radeon RX 7900 XTX"
-    assert gpu["memory_bytes"] == 24560 << 20
-    assert gpu["driver"] == "6.12.12"
+    assert (card["name"], card["memory_bytes"], card["free_bytes"], card["driver"]) == (
+        "Radeon RX 7900 XTX",
+        24560 << 20,
+        24532 << 20,
+        "6.12.12",
+    )
+    assert (built_in["power_w"], card["power_w"]) == (9, 36)
+    assert set(silent.values()) == {"AMD GPU", None}
+
+
+def test_what_amd_smi_says_without_its_metrics_is_still_read() -> None:
+    text = (GOLDEN / "amd_apu_and_card.txt").read_text().split("    POWER:")[0]
+    gpus = facts.parse_amd(text)
+    assert [gpu["memory_bytes"] for gpu in gpus] == [512 << 20, 24560 << 20, None]
+    assert [gpu["power_w"] for gpu in gpus] == [None, None, None]
+    assert facts.parse_amd("amd-smi: no GPU found\n") == []
+
+
+def test_memory_of_which_only_the_whole_is_told_is_not_called_free() -> None:
+    gpu = {"name": "R", "memory_bytes": 1 << 34, "free_bytes": None, "driver": None}
+    told = box_profile("b", None, {"amd": [gpu]}, None, at="").memory_bytes
+    assert told.value == 1 << 34
+    assert told.method.startswith("all memory of R")
+    full = box_profile("b", None, {"amd": [{**gpu, "free_bytes": 0}]}, None, at="").memory_bytes
+    assert full.value == 0
+
+
+def test_the_power_of_several_gpus_is_a_sum_only_when_each_tells_its_own() -> None:
+    text = (GOLDEN / "amd_apu_and_card.txt").read_text()
+    assert facts.parse_amd_power(text) is None
+    assert facts.parse_amd_power(text[: text.rindex("GPU: 2")]) == 45
+    assert facts.parse_amd_power("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "watts"),
+    [
+        ((GOLDEN / "powermetrics_apple.txt").read_text(), 13.048),
+        ("Intel energy model derived package power (CPUs+GT+SA): 2.38W\n", 2.38),
+        ("powermetrics must be invoked as the superuser\n", None),
+        ("", None),
+    ],
+)
+def test_powermetrics_tells_watts_or_nothing(text: str, watts: float | None) -> None:
+    assert facts.parse_mac_power(text) == watts
 
 
 def test_a_speed_of_minus_1_and_that_of_a_virtual_interface_are_unknown() -> None:
