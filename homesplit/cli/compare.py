@@ -31,7 +31,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--modes",
         default="colocated:whole,colocated:chunked,replica,split",
-        help="comma-separated, each MODE or MODE:whole or MODE:chunked",
+        help="comma-separated, each MODE or MODE:whole or MODE:chunked; split:fp16 and split:int8 "
+        "send KV with less precision, and how far their texts stray is told",
     )
     parser.add_argument("--repeats", type=int, default=2, help="rounds, order reversed each time")
     parser.add_argument(
@@ -121,6 +122,8 @@ def _print(result: CompareResult) -> None:
         print(f"  {energy_sentence(mode.runs)}")
     texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
     print(f"text over {result.compared_prompts} prompts: {texts}")
+    for each in result.divergences:
+        print(each.sentence)
     print(result.verdict.sentence)
     for note in (*result.notes, *result.learnt):
         print(f"note: {note}")

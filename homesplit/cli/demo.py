@@ -6,9 +6,17 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from homesplit_engine.records import KV_WIRES
+
 from homesplit.cli.output import add_json, command_context, print_json, say
 from homesplit.core.bench_result import seconds_text
-from homesplit.core.demo_result import DemoResult, demo_document, demo_problems, label
+from homesplit.core.demo_result import (
+    DemoResult,
+    demo_document,
+    demo_problems,
+    divergences,
+    label,
+)
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.errors import UsageError
 from homesplit.stages.demo import MODEL, run_demo
@@ -32,6 +40,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="write the app's events, for `app --replay`"
     )
+    parser.add_argument(
+        "--kv-wire",
+        choices=KV_WIRES,
+        default="same",
+        help="with --headless: one more split that sends KV so, and how far its texts stray",
+    )
     parser.add_argument("--model", default=MODEL, help=f"model name or folder (default {MODEL})")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -41,12 +55,20 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo; 1 when a request was lost or any text differs."""
     if not 1 <= args.seconds <= 3600:
         raise UsageError("--seconds must be between 1 and 3600.")
+    if args.kv_wire != "same" and not args.headless:
+        raise UsageError("--kv-wire goes with --headless.")
     if not args.headless:
         from homesplit.cli.app import run_app
 
         return run_app(demo=True, record=args.record)
     result = asyncio.run(
-        run_demo(command_context(), seconds=args.seconds, out=args.out, model=args.model)
+        run_demo(
+            command_context(),
+            seconds=args.seconds,
+            out=args.out,
+            model=args.model,
+            kv_wire=args.kv_wire,
+        )
     )
     if args.json:
         print_json(demo_document(result))
@@ -70,5 +92,7 @@ def _tell(result: DemoResult) -> None:
         )
     same = "identical" if result.identical_text else "DIFFERENT"
     print(f"Text over {result.compared_prompts} prompts: {same}. {LOOPBACK_LABEL.capitalize()}.")
+    for found in divergences(result):
+        print(f"{found.sentence}.")
     for path in result.exports:
         print(f"wrote {path}")

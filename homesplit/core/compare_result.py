@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from homesplit.core.bench_result import BenchResult, energy_document, figures_document, seconds_text
 from homesplit.core.bootstrap import interval, mean
+from homesplit.core.divergence import Divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import timeline
 from homesplit.core.predict_run import Predicted
@@ -42,10 +43,12 @@ class ModeRuns(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """`colocated:whole`, `colocated:chunked`, else the mode's name or the other's address."""
+        """`colocated:whole`, `split`, `split:int8` where KV is sent so, or the other's address."""
         setting = self.setting
         if setting is None:
             return f"other server {self.url}"
+        if lossy(setting):
+            return f"{setting.mode}:{setting.kv_wire}"
         return f"{setting.mode}:{setting.prefill}" if setting.mode == "colocated" else setting.mode
 
 
@@ -68,7 +71,7 @@ class CompareResult(Struct, frozen=True, kw_only=True):
     modes: tuple[ModeRuns, ...]
     verdict: Verdict
     identical_text: bool | None
-    """None where no prompt was answered in every mode."""
+    """Of the modes that lose no precision; None where no prompt was answered in every mode."""
     compared_prompts: int
     repeats: int
     seed: int
@@ -76,6 +79,8 @@ class CompareResult(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     learnt: tuple[str, ...] = ()
     """What the measured steps and hand-offs changed in what the plan goes by."""
+    divergences: tuple[Divergence, ...] = ()
+    """How far the texts of each mode whose hand-offs lose precision stray."""
     entry: str | None = None
 
 
@@ -182,6 +187,7 @@ def compare_document(result: CompareResult) -> dict[str, Any]:
         "modes": [_mode_document(mode) for mode in result.modes],
         "identical_text": result.identical_text,
         "compared_prompts": result.compared_prompts,
+        "divergences": [divergence_document(each) for each in result.divergences],
         "verdict": msgspec.to_builtins(result.verdict),
         "repeats": result.repeats,
         "seed": result.seed,
@@ -191,6 +197,11 @@ def compare_document(result: CompareResult) -> dict[str, Any]:
         "entry": result.entry,
         **label,
     }
+
+
+def divergence_document(found: Divergence) -> dict[str, Any]:
+    """One mode's divergence with its sentence, as documents and the notebook hold it."""
+    return {**msgspec.to_builtins(found), "sentence": found.sentence}
 
 
 def _mode_document(mode: ModeRuns) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from homesplit_engine.records import ModeSetting
-from msgspec import Struct
+from homesplit_engine.records import KvWire, ModeSetting
+from msgspec import Struct, structs
 
 from homesplit.core.bench_result import BenchResult, figures_document
+from homesplit.core.compare_result import divergence_document
+from homesplit.core.divergence import Divergence, divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 
@@ -52,6 +54,8 @@ class DemoMode(Struct, frozen=True, kw_only=True):
     result: BenchResult
     different: tuple[str, ...]
     """Ids of the requests whose text is not the reference's."""
+    divergence: Divergence | None = None
+    """How far the texts stray where KV is sent with less precision, None where it is not."""
 
 
 class DemoResult(Struct, frozen=True, kw_only=True):
@@ -66,35 +70,40 @@ class DemoResult(Struct, frozen=True, kw_only=True):
 
     @property
     def identical_text(self) -> bool:
-        """Whether every mode gave transformers' own greedy text for every prompt."""
-        return all(not mode.different for mode in self.modes)
+        """Whether every mode that loses no precision gave transformers' own greedy text."""
+        return all(not mode.different for mode in self.modes if not lossy(mode.setting))
 
 
-def demo_settings() -> tuple[ModeSetting, ...]:
-    """The four arrangements, in the order in which the lesson tells them."""
+def demo_settings(kv_wire: KvWire = "same") -> tuple[ModeSetting, ...]:
+    """The four arrangements, in the order in which the lesson tells them.
+
+    With another `kv_wire` a fifth: a split that sends KV so.
+    """
     left, right = BOXES
-    return (
+    split = ModeSetting(
+        mode="split",
+        prefill="chunked",
+        chunk_tokens=CHUNK_TOKENS,
+        prefill_box=left,
+        decode_box=right,
+    )
+    four = (
         ModeSetting(mode="colocated", prefill="whole", decode_box=left),
         ModeSetting(
             mode="colocated", prefill="chunked", chunk_tokens=CHUNK_TOKENS, decode_box=left
         ),
         ModeSetting(mode="replica", prefill="chunked", chunk_tokens=CHUNK_TOKENS),
-        ModeSetting(
-            mode="split",
-            prefill="chunked",
-            chunk_tokens=CHUNK_TOKENS,
-            prefill_box=left,
-            decode_box=right,
-        ),
+        split,
     )
+    return four if kv_wire == "same" else (*four, structs.replace(split, kv_wire=kv_wire))
 
 
-def demo_workload(seconds: float) -> tuple[Workload, float]:
-    """The load of one mode and how long it is offered, when all modes take about `seconds`.
+def demo_workload(seconds: float, modes: int) -> tuple[Workload, float]:
+    """The load of one mode and how long it is offered, when all `modes` take about `seconds`.
 
     Requests come evenly, so that their number is known; a short demo offers them faster.
     """
-    each_s = seconds / len(demo_settings())
+    each_s = seconds / modes
     count = max(LEAST_REQUESTS, round(RATE_REQUESTS_PER_S * each_s))
     arrivals = Arrivals(kind="open", rate_requests_per_s=count / each_s, burstiness=0.0)
     return (
@@ -120,6 +129,19 @@ def differing(texts: Mapping[int, str], result: BenchResult) -> tuple[str, ...]:
     )
 
 
+def strayed(
+    texts: Mapping[int, str], result: BenchResult, setting: ModeSetting
+) -> Divergence | None:
+    """How far a mode's texts stray from the reference's; None where it loses no precision."""
+    if not lossy(setting):
+        return None
+    answered = [log for log in result.logs if log.id in texts and log.outcome == "completed"]
+    pairs = [
+        (log, log.text if same_text(log.text, texts[log.id]) else texts[log.id]) for log in answered
+    ]
+    return divergence(setting, pairs)
+
+
 def same_text(given: str, reference: str) -> bool:
     """Whether a served text is the reference's, as far as whole characters go.
 
@@ -140,7 +162,7 @@ def demo_problems(result: DemoResult) -> tuple[str, ...]:
         lost = figures.failed + figures.rejected
         if lost:
             problems.append(f"{name}: {lost} of {figures.offered} requests were not answered.")
-        if mode.different:
+        if mode.different and not lossy(mode.setting):
             problems.append(
                 f"{name}: {len(mode.different)} of {result.compared_prompts} texts differ from "
                 f"transformers' own: {', '.join(mode.different[:5])}."
@@ -155,7 +177,9 @@ def _handoff_problems(mode: DemoMode, kv_bytes_per_token: int) -> Sequence[str]:
     if mode.setting.mode != "split":
         return ()
     if side is None or not side.handoffs:
-        return ("split: no hand-off happened.",)
+        return (f"{label(mode.setting)}: no hand-off happened.",)
+    if lossy(mode.setting):
+        return ()
     expected = side.handoff_tokens * kv_bytes_per_token
     if side.handoff_bytes != expected:
         return (
@@ -166,8 +190,15 @@ def _handoff_problems(mode: DemoMode, kv_bytes_per_token: int) -> Sequence[str]:
 
 
 def label(setting: ModeSetting) -> str:
-    """A mode's name as people read it: colocated says how it prefills."""
+    """A mode's name as people read it: colocated says how it prefills, a split how KV is sent."""
+    if lossy(setting):
+        return f"{setting.mode}-{setting.kv_wire}"
     return f"{setting.mode}-{setting.prefill}" if setting.mode == "colocated" else setting.mode
+
+
+def divergences(result: DemoResult) -> tuple[Divergence, ...]:
+    """How far the texts of each mode that loses precision stray."""
+    return tuple(mode.divergence for mode in result.modes if mode.divergence is not None)
 
 
 def demo_document(result: DemoResult) -> dict[str, Any]:
@@ -179,6 +210,7 @@ def demo_document(result: DemoResult) -> dict[str, Any]:
         "compared_prompts": result.compared_prompts,
         "kv_bytes_per_token": result.kv_bytes_per_token,
         "kv_dtype": result.kv_dtype,
+        "divergences": [divergence_document(found) for found in divergences(result)],
         "problems": list(demo_problems(result)),
         "exports": list(result.exports),
     }
@@ -189,6 +221,7 @@ def _mode_document(mode: DemoMode) -> dict[str, Any]:
     return {
         "mode": mode.setting.mode,
         "prefill": mode.setting.prefill,
+        "kv_wire": mode.setting.kv_wire if mode.setting.mode == "split" else None,
         **figures_document(mode.result.summary),
         "handoffs": side.handoffs if side else None,
         "handoff_bytes": side.handoff_bytes if side else None,

@@ -152,6 +152,8 @@ class CompareVerdict(Struct, frozen=True, kw_only=True, tag=True):
     mode: str | None
     sentence: str
     identical_text: bool | None
+    divergences: tuple[str, ...] = ()
+    """A sentence for each mode whose hand-offs lose precision: how far its texts stray."""
 
 
 class EntryWritten(Struct, frozen=True, kw_only=True, tag=True):

@@ -28,6 +28,8 @@ class RequestLog(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
     """When each chunk with content came; empty and role-only chunks are not counted."""
     arrival_tokens: tuple[int, ...] = ()
     """Tokens in each of these chunks; empty where they can't be told apart."""
+    arrival_characters: tuple[int, ...] = ()
+    """Characters of `text` in each of these chunks."""
     ended_s: float | None = None
     prompt_tokens_asked: int
     output_tokens_asked: int

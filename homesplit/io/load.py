@@ -351,6 +351,7 @@ def _log(
         outcome=outcome,
         arrival_s=tuple(run.seconds(moment) for moment in answer.arrivals),
         arrival_tokens=each,
+        arrival_characters=tuple(len(text) for text in answer.texts),
         ended_s=run.seconds(answer.arrivals[-1] if outcome == "completed" else ended_ns),
         prompt_tokens_asked=request.prompt_tokens,
         output_tokens_asked=request.output_tokens,

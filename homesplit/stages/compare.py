@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from homesplit_engine.records import MODES, ModeSetting
+from homesplit_engine.records import KV_WIRES, MODES, KvWire, ModeSetting
 from msgspec.structs import replace
 
 from homesplit.core.bench_result import BenchResult
@@ -23,6 +23,7 @@ from homesplit.core.compare_result import (
     uneven_background,
     verdict,
 )
+from homesplit.core.divergence import lossy
 from homesplit.core.entry import About
 from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan
@@ -33,7 +34,7 @@ from homesplit.core.summary import RunSummary, summarise, warm_up_s
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.stages.bench import Prepared, Target, make_load, prepared, run_once
-from homesplit.stages.compare_texts import size_for, texts_agree
+from homesplit.stages.compare_texts import checked_settings, size_for, texts_agree
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import known_machines, record
 from homesplit.stages.predicted import Outlooks, predict_modes
@@ -87,8 +88,10 @@ async def compare(
         columns += [Column(server=other, setting=None) for other in others]
         try:
             runs = await _all_runs(ctx, columns, workload, load, repeats, outlooks)
-            size = size_for([_summary(each, load).figures for each in runs], len(settings))
-            texts = await texts_agree(ctx, server, settings, seed, size)
+            checked = checked_settings(settings)
+            measured = [_summary(each, load).figures for each in runs]
+            size = size_for(measured, len(checked), longer=any(map(lossy, checked)))
+            texts = await texts_agree(ctx, server, checked, seed, size)
         finally:
             await set_mode(ctx, target.url, target.api_key, before)
     pooled = [
@@ -107,6 +110,7 @@ async def compare(
         verdict=verdict(pooled, loopback),
         identical_text=texts.same,
         compared_prompts=texts.checked,
+        divergences=texts.divergences,
         repeats=repeats,
         seed=seed,
         loopback=loopback,
@@ -133,12 +137,21 @@ def _pooled(
 
 
 def parse_mode(text: str, now: ModeSetting, boxes: Sequence[str]) -> ModeSetting:
-    """The setting that `mode[:whole|chunked]` means on these boxes; raises UsageError."""
-    name, _, style = text.strip().replace("-", ":").partition(":")
-    if name not in MODES or style not in ("", "whole", "chunked"):
+    """The setting that `mode[:whole|chunked][:same|fp16|int8]` means on these boxes.
+
+    Raises UsageError. What a hand-off sends the KV as is, if not named, what is in force now.
+    """
+    name, *rest = text.strip().replace("-", ":").split(":")
+    styles = [word for word in rest if word in ("whole", "chunked")]
+    wires: list[KvWire] = [wire for wire in KV_WIRES if wire in rest]
+    hands_over = name in ("split", "auto")
+    kept: KvWire = now.kv_wire if hands_over else "same"
+    known = name in MODES and len(styles) <= 1 and len(wires) <= int(hands_over)
+    if not known or len(styles) + len(wires) < len(rest):
         raise UsageError(
             f"{text!r} is no mode.",
-            do_next=f"Take {', '.join(MODES)}, each also as MODE:whole or MODE:chunked.",
+            do_next=f"Take {', '.join(MODES)}, each also as MODE:whole or MODE:chunked, split and "
+            f"auto also as MODE:{' or MODE:'.join(KV_WIRES)}, which is how KV goes over the wire.",
         )
     if name != "colocated" and len(boxes) < 2:
         raise UsageError(
@@ -149,8 +162,9 @@ def parse_mode(text: str, now: ModeSetting, boxes: Sequence[str]) -> ModeSetting
     prefill = now.prefill_box or next((box for box in boxes if box != decode), decode)
     return ModeSetting(
         mode=name,  # pyright: ignore[reportArgumentType]
-        prefill="whole" if style == "whole" else "chunked",
+        prefill="whole" if "whole" in styles else "chunked",
         chunk_tokens=now.chunk_tokens,
+        kv_wire=wires[0] if wires else kept,
         prefill_box=prefill if name == "split" else None,
         decode_box=decode if name in ("split", "colocated") else None,
     )
@@ -289,7 +303,12 @@ def _keep(ctx: Context, result: CompareResult) -> CompareResult:
     }
     told = result.verdict
     ctx.emit(
-        CompareVerdict(mode=told.mode, sentence=told.sentence, identical_text=result.identical_text)
+        CompareVerdict(
+            mode=told.mode,
+            sentence=told.sentence,
+            identical_text=result.identical_text,
+            divergences=tuple(each.sentence for each in result.divergences),
+        )
     )
     boxes, link = known_machines(ctx, first.boxes)
     about = About(

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-from homesplit_engine.records import ModeSetting
+from homesplit_engine.records import KvWire, ModeSetting
 from msgspec.structs import replace
 
 from homesplit.core.demo_result import (
@@ -19,12 +19,16 @@ from homesplit.core.demo_result import (
     demo_settings,
     demo_workload,
     differing,
+    divergences,
     label,
+    strayed,
 )
+from homesplit.core.divergence import lossy
 from homesplit.core.entry import About
 from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.prompts import messages
+from homesplit.core.workload import Workload
 from homesplit.io.endpoint import Endpoint
 from homesplit.io.local_engine import LocalEngine, local_engine
 from homesplit.io.model_files import shape_of_folder
@@ -62,21 +66,28 @@ async def demo_engine(ctx: Context, model: str = MODEL) -> AsyncGenerator[LocalE
 
 
 async def run_demo(
-    ctx: Context, *, seconds: float, out: Path | None = None, model: str = MODEL
+    ctx: Context,
+    *,
+    seconds: float,
+    out: Path | None = None,
+    model: str = MODEL,
+    kv_wire: KvWire = "same",
 ) -> DemoResult:
     """Offer the same load to every mode and compare all text with transformers' own.
 
-    Writes the notebook's exports into `out`. Raises HomesplitError when a part can't run;
-    what is merely wrong stands in `demo_problems` of the result.
+    With `kv_wire` fp16 or int8 a split that sends KV so is one more mode. Writes the notebook's
+    exports into `out`. Raises HomesplitError when a part can't run; what is merely wrong stands
+    in `demo_problems` of the result.
     """
     folder = await get_model(ctx, model)
-    workload, each_s = demo_workload(seconds)
+    settings = demo_settings(kv_wire)
+    workload, each_s = demo_workload(seconds, len(settings))
     plan = make_load(workload, seconds=each_s, seed=SEED)
     async with demo_engine(ctx, model) as engine, prepared(Target(url=engine.url)) as server:
         texts = await _reference(ctx, folder, server.endpoint, plan)
         modes = [
-            await _run_mode(ctx, engine, server, setting, each_s, plan, texts)
-            for setting in demo_settings()
+            await _run_mode(ctx, engine, server, setting, workload, plan, texts)
+            for setting in settings
         ]
     shape = shape_of_folder(folder)
     result = DemoResult(
@@ -120,13 +131,13 @@ async def _run_mode(
     engine: LocalEngine,
     server: Prepared,
     setting: ModeSetting,
-    each_s: float,
+    workload: Workload,
     plan: LoadPlan,
     texts: dict[int, str],
 ) -> DemoMode:
     """One mode under the load, its texts held against the reference."""
-    workload, _ = demo_workload(each_s * len(demo_settings()))
-    ctx.emit(StageStarted(stage=STAGE, sentence=f"Running {label(setting)} for {each_s:.0f} s."))
+    told = f"Running {label(setting)} for {plan.seconds:.0f} s."
+    ctx.emit(StageStarted(stage=STAGE, sentence=told))
     await set_mode(ctx, engine.url, None, setting)
     result = await run_once(ctx, server, workload, plan, warm_up=0.0)
     result = keep_run(ctx, result)
@@ -135,14 +146,26 @@ async def _run_mode(
             mode=setting.mode, prefill=setting.prefill, figures=result.summary.figures, repeats=1
         )
     )
-    return DemoMode(setting=setting, result=result, different=differing(texts, result))
+    return DemoMode(
+        setting=setting,
+        result=result,
+        different=differing(texts, result),
+        divergence=strayed(texts, result, setting),
+    )
 
 
 async def _keep(ctx: Context, result: DemoResult, model: str, out: Path | None) -> DemoResult:
     """Write the comparison's entry and the exports; the result with their paths."""
     problems = demo_problems(result)
     sentence = _sentence(result)
-    ctx.emit(CompareVerdict(mode=None, sentence=sentence, identical_text=result.identical_text))
+    ctx.emit(
+        CompareVerdict(
+            mode=None,
+            sentence=sentence,
+            identical_text=result.identical_text,
+            divergences=tuple(found.sentence for found in divergences(result)),
+        )
+    )
     first = result.modes[0].result
     entry = record(
         ctx,
@@ -170,10 +193,11 @@ async def _keep(ctx: Context, result: DemoResult, model: str, out: Path | None) 
 def _sentence(result: DemoResult) -> str:
     """The demo's outcome in one sentence."""
     count = result.compared_prompts
+    exact = [mode for mode in result.modes if not lossy(mode.setting)]
     if result.identical_text:
         return (
-            f"All {len(result.modes)} arrangements gave transformers' own greedy text for all "
+            f"All {len(exact)} arrangements gave transformers' own greedy text for all "
             f"{count} prompts."
         )
-    wrong = [label(mode.setting) for mode in result.modes if mode.different]
+    wrong = [label(mode.setting) for mode in exact if mode.different]
     return f"The text differed from transformers' own in {', '.join(wrong)}."

@@ -36,6 +36,7 @@ def verdict(state: RunState, width: int) -> Lines:
         return (
             line(Span(f" {name} ", "!key"), "  ", same),
             *wrap(found.sentence, width, "strong", limit=3),
+            *(text for each in found.divergences for text in wrap(each, width, "warn", limit=2)),
         )
     stage = state.stage("compare")
     if stage.status == "running":

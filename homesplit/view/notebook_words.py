@@ -146,6 +146,7 @@ def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
         same, count = body["identical_text"], body.get("compared_prompts", 0)
         word = {True: "identical", False: "**not identical**"}.get(same, "not compared")
         said.append(f"text of all modes over {count} prompts: {word}")
+        said += [str(each["sentence"]) for each in body.get("divergences") or ()]
     return [*said, *(str(note) for note in body.get("notes") or ())]
 
 

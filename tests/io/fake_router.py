@@ -34,16 +34,17 @@ class FakeRouter:
         """Take a mode and its manners."""
         self.setting = setting
         self.switches.append(setting)
-        name = f"{setting.mode}:{setting.prefill}"
+        names = (f"{setting.mode}:{setting.prefill}", f"{setting.mode}:{setting.kv_wire}")
         if self.server is not None:
-            self.server.manners = self.manners.get(name) or self.manners[setting.mode]
+            found = [self.manners[name] for name in names if name in self.manners]
+            self.server.manners = found[0] if found else self.manners[setting.mode]
 
 
 @contextlib.asynccontextmanager
 async def fake_router(
     manners: Mapping[str, Manners], *, model: str = "smollm2-135m"
 ) -> AsyncGenerator[FakeRouter, None]:
-    """Two boxes `a` and `b` over loopback; `manners` by mode, or by `mode:prefill`."""
+    """Two boxes `a` and `b` over loopback; `manners` by mode, `mode:prefill` or `mode:kv_wire`."""
     router = FakeRouter(manners, model)
 
     async def status(_: web.Request) -> web.Response:

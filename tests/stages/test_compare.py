@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from homesplit_engine.records import ModeSetting
 from msgspec.structs import replace
 
 from homesplit.core.calibration import Calibration
 from homesplit.core.compare_result import compare_document
-from homesplit.core.events import CompareRun, Event
+from homesplit.core.events import CompareRun, CompareVerdict, Event
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.io import calibration_store
 from homesplit.io.paths import Paths
 from homesplit.stages.bench import Target
-from homesplit.stages.compare import compare
+from homesplit.stages.compare import compare, parse_mode
 from homesplit.stages.compare_texts import CHECKED_EACH
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import list_entries, show_entry
@@ -103,6 +104,50 @@ async def test_different_text_is_found(tmp_path: Path) -> None:
         result = await run(tmp_path, router.url, "colocated:whole", "split", repeats=1)
     assert result.identical_text is False
     assert result.compared_prompts == 2 * CHECKED_EACH
+
+
+@pytest.mark.parametrize("modes", [("colocated", "split:int8"), ("split:int8",)])
+async def test_a_lossy_wire_is_told_by_itself_and_held_against_a_mode_without_loss(
+    tmp_path: Path, modes: tuple[str, ...]
+) -> None:
+    told: list[Event] = []
+    strays = Manners(model="smollm2-135m", eos_after=2)
+    async with fake_router({**EVEN, "split:int8": strays}) as router:
+        target = Target(url=router.url)
+        result = await compare(context(tmp_path, told), target, modes, LOAD, seconds=1.0, repeats=1)
+        assert {s.kv_wire for s in router.switches if s.mode == "colocated"} <= {"same"}
+    prompts = 2 * CHECKED_EACH
+    assert result.identical_text is True and result.compared_prompts == prompts
+    assert result.modes[-1].name == "split:int8"
+    (found,) = result.divergences
+    assert (found.compared, found.identical, found.differs_after_tokens) == (prompts, 0, (2,) * 6)
+    assert compare_document(result)["divergences"][0]["sentence"] == found.sentence
+    assert [e.divergences for e in told if isinstance(e, CompareVerdict)] == [(found.sentence,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "prefill", "wire"),
+    [
+        ("split", "chunked", "fp16"),
+        ("split:same", "chunked", "same"),
+        ("split:whole:int8", "whole", "int8"),
+        ("auto-int8", "chunked", "int8"),
+        ("replica:whole", "whole", "same"),
+        ("colocated-chunked", "chunked", "same"),
+    ],
+)
+def test_a_mode_is_written_with_how_it_reads_and_how_it_sends(
+    text: str, prefill: str, wire: str
+) -> None:
+    now = ModeSetting(mode="split", prefill_box="a", decode_box="b", kv_wire="fp16")
+    setting = parse_mode(text, now, ["a", "b"])
+    assert (setting.prefill, setting.kv_wire) == (prefill, wire)
+
+
+@pytest.mark.parametrize("text", ["replica:int8", "split:fp8", "split:int8:fp16", "split:"])
+def test_a_wire_that_a_mode_can_not_have_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no mode"):
+        parse_mode(text, ModeSetting(), ["a", "b"])
 
 
 async def test_another_server_is_one_more_column_with_the_same_requests(tmp_path: Path) -> None:

@@ -36,3 +36,11 @@ def test_the_slowest_mode_says_how_much_text_is_asked(
 ) -> None:
     quick = figures(0.01, 0.01)
     assert size_for([quick, figures(ttft_s, tpot_s)], modes) == size
+
+
+@pytest.mark.parametrize(("tpot_s", "tokens"), [(0.01, 48), (0.1, 16)])
+def test_where_precision_is_lost_answers_are_longer_if_time_allows(
+    tpot_s: float, tokens: int
+) -> None:
+    size = size_for([figures(0.1, tpot_s)], 3, longer=True)
+    assert size.output_tokens == tokens and size.whole
