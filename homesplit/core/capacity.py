@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from homesplit.core.entry import labelled
+
 WANTED = 0.9
 Z = 1.96
 """Two-sided 95 %."""
@@ -23,6 +25,12 @@ CLOSE = 1.1
 MOST_TRIES = 3
 """Runs of one rate; after these it counts as failing: capacity is what was shown to hold."""
 MOST_RATES = 16
+MOST_EMPTY = 2
+"""After so many rates in turn at which nothing was completed, there is nothing to search for."""
+LEAST_REQUESTS = 60
+"""Of each run: with fewer, not even a run without a miss shows that 90 % are inside."""
+LONGEST_RUN_S = 1800.0
+"""A rate so low that its run would last longer is not tried."""
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -31,6 +39,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     rate_requests_per_s: float
     offered: int
     inside: int
+    completed: int = 0
     runs: int = 1
 
     @property
@@ -84,19 +93,33 @@ def next_rate(trials: Sequence[Trial], first: float) -> float | None:
     last = trials[-1]
     if last.holds is None and not _given_up(last):
         return last.rate_requests_per_s
-    if len(trials) >= MOST_RATES:
+    if len(trials) >= MOST_RATES or _silent(trials):
         return None
     known = bounds(trials)
     if known.fails is None:
         return (known.holds or first) * STEP
     if known.holds is None:
-        return known.fails / STEP
+        lower = known.fails / STEP
+        return lower if run_s(lower) <= LONGEST_RUN_S else None
     if known.fails <= known.holds * CLOSE:
         return None
     return math.sqrt(known.holds * known.fails)
 
 
-def with_run(trials: Sequence[Trial], rate: float, offered: int, inside: int) -> tuple[Trial, ...]:
+def run_s(rate: float, warm_up_share: float = 0.0) -> float:
+    """How long a run of this rate lasts at the least, so that enough requests are counted."""
+    return LEAST_REQUESTS / rate / (1.0 - warm_up_share)
+
+
+def _silent(trials: Sequence[Trial]) -> bool:
+    """Whether the last rates gave no answer at all: a server that refuses everything."""
+    last = trials[-MOST_EMPTY:]
+    return len(last) == MOST_EMPTY and not any(trial.completed for trial in last)
+
+
+def with_run(
+    trials: Sequence[Trial], rate: float, offered: int, inside: int, completed: int
+) -> tuple[Trial, ...]:
     """The trials with one more run, joined to the last one where that was of the same rate."""
     if trials and trials[-1].rate_requests_per_s == rate:
         old = trials[-1]
@@ -104,10 +127,12 @@ def with_run(trials: Sequence[Trial], rate: float, offered: int, inside: int) ->
             rate_requests_per_s=rate,
             offered=old.offered + offered,
             inside=old.inside + inside,
+            completed=old.completed + completed,
             runs=old.runs + 1,
         )
         return (*trials[:-1], joined)
-    return (*trials, Trial(rate_requests_per_s=rate, offered=offered, inside=inside))
+    new = Trial(rate_requests_per_s=rate, offered=offered, inside=inside, completed=completed)
+    return (*trials, new)
 
 
 class CapacityResult(Struct, frozen=True, kw_only=True):
@@ -120,14 +145,17 @@ class CapacityResult(Struct, frozen=True, kw_only=True):
     """Why there is no capacity or no upper end, None when both are known."""
     trials: tuple[Trial, ...]
     confidence: float = CONFIDENCE
+    loopback: bool | None = None
     entry: str | None = None
 
 
-def capacity_of(trials: Sequence[Trial]) -> CapacityResult:
+def capacity_of(trials: Sequence[Trial], loopback: bool | None = None) -> CapacityResult:
     """The result of a search that is over."""
     known = bounds(trials)
     why = None
-    if known.holds is None:
+    if not any(trial.completed for trial in trials):
+        why = "no data, no request was completed at any rate"
+    elif known.holds is None:
         tried = min((t.rate_requests_per_s for t in trials), default=0.0)
         why = f"no rate down to {tried:.3g} requests/s kept 90 % inside the targets"
     elif known.fails is None:
@@ -138,11 +166,16 @@ def capacity_of(trials: Sequence[Trial]) -> CapacityResult:
         high=known.fails,
         why=why,
         trials=tuple(trials),
+        loopback=loopback,
     )
 
 
 def capacity_sentence(result: CapacityResult) -> str:
-    """The result in one plain sentence."""
+    """The result in one plain sentence, with its label where it measured no network."""
+    return labelled(_sentence(result), result.loopback)
+
+
+def _sentence(result: CapacityResult) -> str:
     if result.capacity_requests_per_s is None or result.high is None:
         return f"Capacity not found: {result.why}."
     return (

@@ -16,6 +16,8 @@ WARM_UP_SHARE = 0.1
 WARM_UP_MOST_S = 5.0
 HELD_BACK_SHARE = 0.1
 """Above this share of chunks that came with the one before, a reader must be told."""
+CUT_SHARE = 0.8
+"""Below this share of the prompt tokens asked for, a prompt was not read whole."""
 WINDOW_RULE = (
     "Requests due in the first tenth of a run (at most 5 s) warm the server up and are left out; "
     "requests are offered until the end of the run, those on their way are waited for, and the "
@@ -174,7 +176,34 @@ def _notes(counted: Sequence[RequestLog]) -> tuple[str, ...]:
         notes.append(f"{whole} answers came in one piece: their TTFT is the whole answer's time")
     if bad:
         notes.append(f"not served: {_most_frequent([log.error or log.outcome for log in bad])}")
-    return (*notes, *_cached_note(done))
+    return (*notes, *_shorter(done), *_cached_note(done))
+
+
+def _shorter(done: Sequence[RequestLog]) -> tuple[str, ...]:
+    """What to know where a server did less than it was asked, and says nothing of it.
+
+    Ollama, for one, passes over `ignore_eos` and cuts prompts to its own context.
+    """
+    ended = sum(
+        log.output_tokens is not None
+        and log.tokens_from in ("usage", "per-chunk usage")
+        and log.output_tokens < log.output_tokens_asked
+        for log in done
+    )
+    told = [log for log in done if log.prompt_tokens]
+    cut = [log for log in told if (log.prompt_tokens or 0) < CUT_SHARE * log.prompt_tokens_asked]
+    notes: list[str] = []
+    if ended:
+        notes.append(
+            f"{ended} of {len(done)} answers ended before the length asked for: the server did "
+            "less work than one that goes on to it"
+        )
+    if cut:
+        notes.append(
+            f"the server counted fewer prompt tokens than were sent in {len(cut)} of {len(told)} "
+            "requests: it cuts prompts to its context, or leaves out what it had cached"
+        )
+    return tuple(notes)
 
 
 def _held_back(done: Sequence[RequestLog]) -> str | None:

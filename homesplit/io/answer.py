@@ -108,17 +108,20 @@ class Answer:
         self._take(chunk, moment)
 
     def _take(self, chunk: _Chunk, moment: int) -> None:
-        if chunk.usage is not None:
-            self.usage = chunk.usage
+        texts = [text for choice in chunk.choices if (text := self._content(choice))]
         for choice in chunk.choices:
             self.finish_reason = choice.finish_reason or self.finish_reason
-            text = self._content(choice)
-            if not text:
-                continue
+        usage = chunk.usage
+        if usage is not None and texts and not usage.completion_tokens:
+            # Ollama's completions door puts a usage of zeros on every chunk that holds text.
+            usage = None
+        if usage is not None:
+            self.usage = usage
+        for text in texts:
             self.arrivals.append(moment)
             self.texts.append(text)
-            if chunk.usage is not None and chunk.usage.completion_tokens is not None:
-                self.counted.append(chunk.usage.completion_tokens)
+            if usage is not None and usage.completion_tokens is not None:
+                self.counted.append(usage.completion_tokens)
 
     def _content(self, choice: _Choice) -> str | None:
         said = choice.delta or choice.message

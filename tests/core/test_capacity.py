@@ -8,14 +8,18 @@ import pytest
 
 from homesplit.core.capacity import (
     CLOSE,
+    LONGEST_RUN_S,
+    MOST_EMPTY,
     MOST_TRIES,
     Trial,
     capacity_of,
     capacity_sentence,
     next_rate,
+    run_s,
     wilson,
     with_run,
 )
+from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.prng import Prng
 
 
@@ -24,7 +28,7 @@ def search(share: Callable[[float], float], first: float, requests: int = 200) -
     rng, trials = Prng(1), tuple[Trial, ...]()
     while (rate := next_rate(trials, first)) is not None:
         inside = sum(rng.uniform() < share(rate) for _ in range(requests))
-        trials = with_run(trials, rate, requests, inside)
+        trials = with_run(trials, rate, requests, inside, requests)
     return list(trials)
 
 
@@ -51,6 +55,27 @@ def test_a_server_that_serves_nothing_has_no_capacity_and_says_so() -> None:
     found = capacity_of(search(lambda _: 0.0, 4.0))
     assert found.capacity_requests_per_s is None
     assert "no rate down to" in capacity_sentence(found)
+
+
+def test_a_server_that_refuses_everything_gives_no_data_and_ends_the_search_at_once() -> None:
+    trials = tuple[Trial, ...]()
+    while (rate := next_rate(trials, 4.0)) is not None:
+        trials = with_run(trials, rate, 100, 0, 0)
+    assert len(trials) == MOST_EMPTY
+    found = capacity_of(trials)
+    assert found.capacity_requests_per_s is None
+    assert "no data" in capacity_sentence(found)
+
+
+def test_a_rate_so_low_that_a_run_would_take_hours_is_not_tried() -> None:
+    trials = search(lambda _: 0.0, 1.0)
+    assert max(run_s(trial.rate_requests_per_s) for trial in trials) <= LONGEST_RUN_S
+
+
+def test_the_capacity_of_one_machine_is_labelled() -> None:
+    trials = search(lambda _: 1.0, 1.0)
+    assert LOOPBACK_LABEL in capacity_sentence(capacity_of(trials, loopback=True))
+    assert LOOPBACK_LABEL not in capacity_sentence(capacity_of(trials, loopback=False))
 
 
 def test_a_server_that_takes_everything_has_no_upper_end() -> None:
