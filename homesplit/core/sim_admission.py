@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 from homesplit_engine.router.overload import Overload
-from homesplit_engine.router.pressure import Pressure
+from homesplit_engine.router.pressure import MIN_SAMPLES, Pressure
 
 SURE_SHARE = 0.8
 """As the router's: let in when the expected wait is within this share of the limit."""
 FIRST_TOKEN_S = 60.0
 """As the router's settings have it: nobody is let in to wait longer."""
+DEPLOYED_TTFT_S = 1.0
+"""As the router's settings have it: by this target a queue counts as standing, whatever target
+the requests name for themselves."""
 
 
 class SimAdmission:
     """Refuses whom waiting could only disappoint, once a queue stands; nobody without a target."""
 
-    def __init__(self, ttft_target_s: float | None) -> None:
+    def __init__(
+        self, ttft_target_s: float | None, *, prompt_tokens: float = 0.0, read_s: float = 0.0
+    ) -> None:
+        """`ttft_target_s` is what the requests name.
+
+        A router that serves has measured how fast its boxes read: so many prompt tokens in so
+        many seconds.
+        """
         self._target_s = ttft_target_s
-        self._overload = Overload(ttft_target_s)
+        self._overload = Overload(DEPLOYED_TTFT_S)
         self._pressure = Pressure()
         self._waiting: dict[int, tuple[float, int]] = {}
         self._tokens = 0
+        if prompt_tokens > 0 and read_s > 0:
+            for turn in range(-MIN_SAMPLES, 0):
+                self._pressure.learn(
+                    received_s=turn * read_s,
+                    prompt_tokens=round(prompt_tokens),
+                    now_s=(turn + 1) * read_s,
+                )
 
     def lets_in(self, number: int, prompt_tokens: int, now_s: float) -> bool:
         """Judge a request that came now; one that is let in waits until `first_token`."""
@@ -37,7 +54,9 @@ class SimAdmission:
             return False
         ahead_s = self._pressure.wait_s(self._tokens) or 0.0
         alone_s = self._pressure.wait_s(prompt_tokens) or 0.0
-        target_s = self._overload.limit_s(ahead_s, alone_s, now_s, waiting=len(self._waiting))
+        target_s = self._overload.limit_s(
+            ahead_s, alone_s, now_s, waiting=len(self._waiting), own_s=self._target_s
+        )
         limit_s = FIRST_TOKEN_S if target_s is None else min(FIRST_TOKEN_S, target_s)
         return bool(self._tokens) and wait_s > SURE_SHARE * limit_s
 

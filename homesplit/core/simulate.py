@@ -36,6 +36,9 @@ from homesplit.core.scene import (
 from homesplit.core.sim_admission import SimAdmission
 
 _MOST_BLOCKS = 20_000
+LOOP_TOKENS = 500
+"""Prompts of up to about so many tokens (2,000 characters) the router tokenises at once, one after
+the other; longer ones in a thread."""
 _NOTHING = StepOutcome()
 
 
@@ -215,7 +218,6 @@ class Simulation:
         self.setting = arrangement.setting
         self.closed = load.closed
         self.enough = enough
-        self.admission = SimAdmission(ttft_target_s)
         self.until_s = float("inf") if until_s is None else until_s
         longest = max((r.prompt_tokens + r.output_tokens for r in load.requests), default=1)
         shared = any(
@@ -242,7 +244,20 @@ class Simulation:
         self.number = 0
         self.turn = 0
         self.now_s = 0.0
+        self.loop_free_s = 0.0
+        """When the router's event loop is through with what it was given."""
+        self.admission = self._admission(load, ttft_target_s)
         self._plan(load.requests)
+
+    def _admission(self, load: LoadPlan, ttft_target_s: float | None) -> SimAdmission:
+        """The router's judges, who know how fast the boxes that read do so."""
+        if ttft_target_s is None or not load.requests:
+            return SimAdmission(None)
+        mean = sum(r.prompt_tokens for r in load.requests) / len(load.requests)
+        only = self.setting.prefill_box if self.setting.mode == "split" else None
+        reading = [box for name, box in self.boxes.items() if only in (None, name)]
+        rate = sum(1.0 / box.cost.step_seconds([(0, round(mean))], 0, 0) for box in reading)
+        return SimAdmission(ttft_target_s, prompt_tokens=mean, read_s=1.0 / rate)
 
     # ------------------------------------------------------------------ events
 
@@ -262,8 +277,16 @@ class Simulation:
         # Answers are zeros here, so that their blocks are known beforehand too.
         whole = tokens + [0] * request.output_tokens if self.shared else []
         flight = _Flight(offered=request, sent_s=when_s, tokens=tokens, hashes=self.names.of(whole))
-        ready_s = when_s + self.scene.tokenising_s(len(tokens)) + self.scene.router_s
-        self._at(ready_s, lambda now_s: self._place(flight, now_s))
+        self._at(when_s, lambda now_s: self._received(flight, now_s))
+
+    def _received(self, flight: _Flight, now_s: float) -> None:
+        """Tokenised in turn by the router's one event loop; long prompts beside it, in threads."""
+        count = len(flight.tokens)
+        took_s = self.scene.tokenising_s(count)
+        ready_s = now_s + took_s
+        if count <= LOOP_TOKENS:
+            ready_s = self.loop_free_s = max(now_s, self.loop_free_s) + took_s
+        self._at(ready_s + self.scene.router_s, lambda then_s: self._place(flight, then_s))
 
     def _tokens(self, request: OfferedRequest) -> list[int]:
         if not self.shared:
@@ -558,6 +581,7 @@ def simulate(
     `enough` ends a closed loop after so many requests; from `until_s` on, no user asks the
     next question, as in a measured run. With a TTFT target the router refuses under overload.
     """
+    sent = scene.sending(arrangement.setting.kv_wire)
     return Simulation(
-        scene, arrangement, load, enough=enough, until_s=until_s, ttft_target_s=ttft_target_s
+        sent, arrangement, load, enough=enough, until_s=until_s, ttft_target_s=ttft_target_s
     ).run()
