@@ -41,6 +41,7 @@ class Controller(Machines, Planning, Deploying, Chatting, Comparing, Demonstrati
             await asyncio.to_thread(_import_stages)
             self.look_about()
             self.find_deployment()
+            self.watch_record()
             self.read_notebook()
 
         self.start("begin", work)

@@ -43,6 +43,14 @@ class Base(StageRunner):
     recorded: bool = False
     """Whether a recording is shown, with no machine behind it."""
 
+    @property
+    def leads_to(self) -> str | None:
+        """The screen that a recording shows just now; None without one."""
+        return None
+
+    def skip(self, by: int) -> None:
+        """Chapters ahead or back; only a recording has any."""
+
     def choose(self, choices: Choices) -> None:
         """Take these choices."""
         if choices != self.state.choices:

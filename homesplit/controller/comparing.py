@@ -16,21 +16,24 @@ class Comparing(Loading):
 
     def compare(self) -> None:
         """The same requests through each mode on these boxes."""
-        served, choices = self.served, self.state.choices
+        served = self.served
         boxes = (
             tuple(box.box for box in self.state.deployment.boxes) if self.state.deployment else ()
         )
         if served is None:
             self.fail("compare", EngineError("nothing is running", do_next="Deploy first (3)."))
             return
+        self.cancel("targets")
         if self._load_stop is not None:
             self._load_stop.set()
 
         async def work(ctx: Context) -> None:
             told = "Waiting for the last answers of the load."
             self.emit(events.StageStarted(stage="compare", sentence=told))
+            await self.ended("targets")
             await self.ended("bench")
-            await run_compare(ctx, served, boxes, self.load_workload(choices))
+            await self.fit_load(ctx, served)
+            await run_compare(ctx, served, boxes, self.load_workload(self.state.choices))
 
         self.start("compare", work)
 

@@ -31,7 +31,7 @@ class Demonstrating(Serving, Loading, Notes, Faulting):
         async def work(ctx: Context) -> None:
             async with stage_module("demo").demo_engine(ctx) as engine:
                 await self._show_demo(engine)
-                self.start_fitting_load(Served(engine.url, None))
+                self._start_demo_load(Served(engine.url, None))
                 await self.follow(ctx, engine.url, None)
 
         self.start("serve", work)
@@ -46,13 +46,11 @@ class Demonstrating(Serving, Loading, Notes, Faulting):
         self.emit(events.DeploymentSeen(deployment=demo_deployment(engine, status.setting)))
         self.emit(events.StageEnded(stage="demo", sentence="Two workers serve on this machine."))
 
-    def start_fitting_load(self, served: Served) -> None:
+    def _start_demo_load(self, served: Served) -> None:
         """Targets and rate from requests that are alone, then the load."""
 
         async def work(ctx: Context) -> None:
-            found = await self.take_own_targets(ctx, served)
-            rate = min(found.rate_requests_per_s, MOST_REQUESTS_PER_S)
-            self.choose(replace(self.state.choices, load_rate_requests_per_s=rate))
+            await self.fit_load(ctx, served, MOST_REQUESTS_PER_S)
             self.start_load()
 
         self.start("targets", work)

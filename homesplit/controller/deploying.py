@@ -5,13 +5,19 @@ from __future__ import annotations
 from homesplit_engine.records import ModeSetting
 
 from homesplit.controller.base import stage_module
+from homesplit.controller.loading import Loading
 from homesplit.controller.serving import Serving
 from homesplit.core import events
+from homesplit.core.deployment import Deployment
+from homesplit.errors import HomesplitError
 from homesplit.stages.context import Context
 from homesplit.view import road
 
+OWN = ("deploy", "down", "remove", "status")
+"""Stages of this app that write the record, or read it already."""
 
-class Deploying(Serving):
+
+class Deploying(Serving, Loading):
     """What runs on the boxes."""
 
     def _setting(self) -> ModeSetting:
@@ -29,6 +35,7 @@ class Deploying(Serving):
             chunk_tokens=advice.chunk_tokens or 256,
             prefill_box=advice.prefill_box or (boxes[0] if boxes else None),
             decode_box=advice.decode_box or (boxes[-1] if boxes else None),
+            kv_wire=advice.kv_wire or "same",
         )
 
     def plan_deployment(self) -> None:
@@ -46,23 +53,67 @@ class Deploying(Serving):
         boxes, model, setting = self.state.choices.boxes, self.state.choices.model, self._setting()
 
         async def work(ctx: Context) -> None:
+            before = self.state.deployment
             deployment = await stage_module("deploy").up(ctx, boxes, model, setting)
+            self._compare_fit(before, deployment)
             self.emit(events.DeploymentSeen(deployment=deployment))
             self.connect()
 
         self.start("deploy", work)
 
+    def _compare_fit(self, before: Deployment | None, now: Deployment) -> None:
+        """Forget a load that was fitted to other boxes or another model."""
+        if before is None or _what(before) != _what(now):
+            self.forget_fit()
+
     def find_deployment(self) -> None:
         """Take up a deployment that was left running."""
 
         async def work(ctx: Context) -> None:
+            before = self.state.deployment
             deployment = await stage_module("deploy").status(ctx)
             if deployment is not None:
-                self.emit(events.DeploymentSeen(deployment=deployment))
+                self._compare_fit(before, deployment)
                 if road.is_serving(self.state):
                     self.connect()
 
         self.start("status", work)
+
+    def watch_record(self) -> None:
+        """Notice for as long as the app is open what another shell deploys or stops."""
+
+        async def work(ctx: Context) -> None:
+            record = stage_module("deploy_watch").Record(ctx)
+            while True:
+                await record.changed()
+                for name in OWN:
+                    await self.ended(name)
+                try:
+                    await self._follow_record(record.read())
+                except HomesplitError as error:
+                    self.fail("record", error)
+
+        self.start("record", work)
+
+    async def _follow_record(self, recorded: Deployment | None) -> None:
+        shown = self.state.deployment
+        same = stage_module("deploy_watch").is_same
+        if recorded is None:
+            if shown is None or shown.held_by is not None:
+                return
+            told = "Another shell stopped the deployment."
+        elif road.is_serving(self.state) and same(shown, recorded):
+            return
+        else:
+            told = "Another shell changed the deployment."
+        self.cancel("serve")
+        await self.ended("serve")
+        if recorded is None:
+            self.emit(events.DeploymentSeen(deployment=None))
+        else:
+            self.find_deployment()
+            await self.ended("status")
+        self.emit(events.StageEnded(stage="deploy", sentence=told))
 
     def down(self) -> None:
         """Stop the engine on the boxes."""
@@ -89,3 +140,8 @@ class Deploying(Serving):
     def removable_boxes(self) -> tuple[str, ...]:
         """The chosen boxes; after a new start, those of the deployment that was found."""
         return self.state.choices.boxes or self.deployed_boxes()
+
+
+def _what(deployment: Deployment) -> tuple[object, ...]:
+    """The boxes and the model."""
+    return tuple(box.box for box in deployment.boxes), deployment.model

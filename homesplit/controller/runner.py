@@ -181,7 +181,7 @@ class StageRunner:
     def _tell_stopped(self, name: str) -> None:
         if self.state.stage(name).status != "running":
             return
-        if name == "bench":
+        if name in ("bench", "targets"):
             self.emit(events.StageEnded(stage=name, sentence="The load is off."))
         else:
             self.emit(

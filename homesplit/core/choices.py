@@ -29,7 +29,13 @@ class Choices(Struct, frozen=True, kw_only=True):
     """The mode to deploy with; None takes the plan's recommendation."""
     load_workload: str | None = None
     """The workload the load generator on Monitor runs; None takes its default."""
-    load_rate_requests_per_s: float = 1.0
+    load_rate_requests_per_s: float | None = None
+    """None where nobody has named one: it is then taken from requests served alone."""
+
+
+def names_targets(choices: Choices) -> bool:
+    """Whether the person chose the targets; measured ones and those of the start are not chosen."""
+    return choices.targets != Targets() and not any(choices.targets_from)
 
 
 def toggled(choices: Choices, name: str) -> Choices:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import socket
 import uuid
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,14 @@ class DeployStore:
         """Held while a command changes boxes."""
         return self.folder / ".lock"
 
+    def stamp(self) -> tuple[int, int, int] | None:
+        """Another one each time that the record is written anew; None when there is none."""
+        try:
+            found = (self.folder / "current.json").stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
     def load(self) -> Memory | None:
         """The remembered deployment, None when there is none; raises DeployError when broken."""
         path = self.folder / "current.json"
@@ -83,6 +92,39 @@ class DeployStore:
         """Drop the deployment and its secrets."""
         (self.folder / "current.json").unlink(missing_ok=True)
         shutil.rmtree(self.folder / "secrets", ignore_errors=True)
+
+    def brought_to(self) -> tuple[str, ...]:
+        """Boxes on which something of ours may lie: brought there and not removed since."""
+        memory = self.load()
+        deployed = [part.name for part in memory.boxes] if memory else []
+        return tuple(dict.fromkeys([*self._noted(), *deployed]))
+
+    def note_brought(self, boxes: Sequence[str]) -> None:
+        """Remember, before anything is brought there, that something may lie on these boxes."""
+        self._note(dict.fromkeys([*self._noted(), *boxes]))
+
+    def note_removed(self, box: str) -> None:
+        """Nothing is left on that box."""
+        self._note(name for name in self._noted() if name != box)
+
+    def _noted(self) -> tuple[str, ...]:
+        try:
+            return msgspec.json.decode(self._boxes_file.read_bytes(), type=tuple[str, ...])
+        except FileNotFoundError:
+            return ()
+        except (OSError, msgspec.MsgspecError) as error:
+            raise DeployError(
+                f"The list of boxes that something was brought to can't be read: {error}",
+                where=str(self._boxes_file),
+                do_next="Delete that file; `homesplit status BOX` tells what lies on a box.",
+            ) from error
+
+    def _note(self, boxes: Iterable[str]) -> None:
+        write_atomically(self._boxes_file, msgspec.json.encode(tuple(boxes)))
+
+    @property
+    def _boxes_file(self) -> Path:
+        return self.folder / "boxes.json"
 
     @property
     def api_key_file(self) -> Path:

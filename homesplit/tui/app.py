@@ -60,6 +60,8 @@ class HomesplitApp(App[None]):
         ),
         Binding("escape", "back", "Back", show=False),
         Binding("e", "detail", "Error detail", show=False),
+        Binding("greater_than_sign", "chapter(1)", "Skip ahead", key_display=">", id="ahead"),
+        Binding("less_than_sign", "chapter(-1)", "Skip back", key_display="<", id="again"),
         Binding("question_mark", "help", "Help", key_display="?", id="help"),
         Binding("q", "leave", "Quit", id="quit"),
     ]
@@ -78,6 +80,7 @@ class HomesplitApp(App[None]):
         self._on_start = on_start
         self._shown = self._shown_stream = -1
         self._stream_due_s = 0.0
+        self._led = start
         for theme in THEMES:
             self.register_theme(theme)
         few = self.console.color_system == "standard" and not self.no_color
@@ -105,8 +108,9 @@ class HomesplitApp(App[None]):
         if names[1:]:
             self.set_timer(SCREEN_EACH_S, partial(self._get_ready, names[1:]))
 
-    def _tick(self) -> None:
+    async def _tick(self) -> None:
         """Draw again when something has happened since the last picture."""
+        await self._follow()
         told, stream = self.controller.version, self.controller.stream_version
         now_s = monotonic()
         if told == self._shown and (stream == self._shown_stream or now_s < self._stream_due_s):
@@ -116,6 +120,16 @@ class HomesplitApp(App[None]):
         screen = self.stage_screen
         if screen is not None and screen.is_mounted:
             screen.show()
+
+    async def _follow(self) -> None:
+        """Go where a recording goes, unless the person has gone elsewhere or reads a dialog."""
+        leads_to = self.controller.leads_to
+        if leads_to is None or leads_to == self._led:
+            return
+        together = self.current_mode == self._led and isinstance(self.screen, StageScreen)
+        self._led = leads_to
+        if together:
+            await self.switch_mode(leads_to)
 
     @property
     def stage_screen(self) -> StageScreen | None:
@@ -137,6 +151,16 @@ class HomesplitApp(App[None]):
         place = road.SCREENS.index(self.current_mode) if self.current_mode in road.SCREENS else 0
         if place > 0:
             await self.switch_mode(road.SCREENS[place - 1])
+
+    async def action_chapter(self, by: int) -> None:
+        """Another chapter of a recording, on the screen that shows it."""
+        self.controller.skip(by)
+        self._led = self.controller.leads_to or self._led
+        await self.switch_mode(self._led)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only a recording has chapters."""
+        return action != "chapter" or self.controller.leads_to is not None
 
     def action_detail(self) -> None:
         """The newest error at length."""

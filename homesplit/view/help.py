@@ -54,6 +54,7 @@ enter    what the line above the keys says
 escape   back
 e        the last error in detail
 ctrl+p   every command by name
+> <      the next or the previous chapter, where a recording is shown
 q        quit"""
 
 

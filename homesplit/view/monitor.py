@@ -218,7 +218,8 @@ def headline(state: RunState, width: int) -> Line:
             parts.append(Span(" one machine: measures no network ", "warn"))
         parts.extend(_setting_words(setting.mode, state))
     load = state.load
-    rate = numbers.per_second(state.choices.load_rate_requests_per_s, " req")
+    named = state.choices.load_rate_requests_per_s
+    rate = numbers.per_second(named, " req") if named else "l fits it to the boxes"
     parts.append(Span("  load ", "dim"))
     parts.append(Span(f"● {rate}", "good") if load.running else Span(f"○ off ({rate})", "dim"))
     if deployment is not None:

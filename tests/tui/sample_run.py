@@ -39,7 +39,11 @@ from homesplit.core.workload import LengthClass, Targets
 
 SPLIT = ModeSetting(mode="split", prefill_box="atlas", decode_box="borea")
 COLOCATED = ModeSetting(mode="colocated", prefill="whole", prefill_box="atlas", decode_box="borea")
-CHOICES = Choices(boxes=("atlas", "borea"), targets=Targets(ttft_s=1.0, tpot_s=0.1))
+CHOICES = Choices(
+    boxes=("atlas", "borea"),
+    targets=Targets(ttft_s=1.0, tpot_s=0.1),
+    load_rate_requests_per_s=1.0,
+)
 
 
 def found(name: str, address: str, *, trusted: bool = True) -> FoundBox:

@@ -8,13 +8,16 @@ from typing import Any
 from homesplit_engine.records import StepEvent
 from msgspec.structs import replace
 
-from homesplit.controller import Controller
+from homesplit.controller import Controller, Served
 from homesplit.controller.runner import MOST_WAITING
 from homesplit.core import events
+from homesplit.core.alone import Alone
 from homesplit.core.plan import Plan
 from homesplit.core.plan_map import PlanMap
 from homesplit.core.state import RunState, apply
+from homesplit.core.workload import Targets
 from homesplit.replay import LONGEST_GAP_S, Replay
+from homesplit.stages.context import Context
 from homesplit.stages.plan import PlanQuestion
 from tests.tui import sample_run
 
@@ -121,3 +124,136 @@ def test_the_order_of_events_is_kept_when_they_are_applied_together() -> None:
     for event in told:
         controller.emit(event)
     assert controller.state == reduce(apply, told, RunState())
+
+
+def chaptered() -> list[tuple[float, events.Event]]:
+    """A probe, an advice, a load in two modes of which the first passes at once."""
+    return [
+        (0.0, events.BoxFound(box=sample_run.found("atlas", "10.77.0.11"))),
+        (2.0, events.StageStarted(stage="probe", sentence="Measuring.")),
+        (4.0, events.StageEnded(stage="probe", sentence="Measured.")),
+        (8.0, events.StageStarted(stage="plan", sentence="Working it out.")),
+        (11.0, events.StageEnded(stage="plan", sentence="Worked out.")),
+        (14.0, events.LoadStarted(workload="demo", rate_requests_per_s=1.0, seconds=None)),
+        (15.0, events.LoadStopped()),
+    ]
+
+
+async def test_a_recording_is_skipped_through_chapter_by_chapter_and_back() -> None:
+    replay: Any = Replay(chaptered(), speed=0.001)
+    replay.begin()
+    seen = [replay.leads_to]
+    for by in (1, 1, 1, 1, -1, -1, -1, -1):
+        replay.skip(by)
+        seen.append(replay.leads_to)
+    assert seen == [
+        *("machines", "machines", "plan", "monitor", "monitor"),
+        *("plan", "machines", "machines", "machines"),
+    ]
+    assert (len(replay.state.boxes), replay.state.stage("probe").status) == (1, "idle")
+    await replay.close()
+
+
+async def test_a_recording_that_was_skipped_back_is_played_to_its_end() -> None:
+    replay: Any = Replay(chaptered(), speed=1e6)
+    replay.begin()
+    await replay.ended("replay")
+    replay.skip(-1)
+    await replay.ended("replay")
+    assert replay.state.stage("plan").status == "done"
+    assert replay.state.stage("replay").sentence == "The recording has ended."
+
+
+async def test_a_recording_shown_at_once_leads_nowhere() -> None:
+    replay = Replay(chaptered(), speed=0)
+    replay.begin()
+    replay.skip(-1)
+    assert replay.leads_to is None
+    assert not replay.running("replay")
+
+
+class Found(Controller):
+    """Keeps what it was told to look at; what runs is what the sample tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = 0
+        for event in sample_run.deployed():
+            self.emit(event)
+
+    def find_deployment(self) -> None:
+        self.looked += 1
+
+
+async def test_a_deployment_that_another_shell_stops_goes_from_the_screens() -> None:
+    controller: Any = Found()
+    await controller._follow_record(None)
+    assert controller.state.deployment is None
+    assert controller.state.stage("deploy").sentence == "Another shell stopped the deployment."
+
+
+async def test_a_deployment_that_another_shell_makes_is_looked_at() -> None:
+    controller: Any = Found()
+    shown = controller.state.deployment
+    await controller._follow_record(shown)
+    assert controller.looked == 0
+    await controller._follow_record(replace(shown, id="d2"))
+    assert controller.looked == 1
+
+
+async def test_what_another_desk_holds_stays_when_this_desk_has_no_record() -> None:
+    controller: Any = Found()
+    held = replace(controller.state.deployment, held_by="someone@elsewhere")
+    controller.emit(events.DeploymentSeen(deployment=held))
+    await controller._follow_record(None)
+    assert controller.state.deployment == held
+
+
+ALONE = Alone(ttft_s=0.1, tpot_s=0.02, whole_s=0.9, requests=4)
+
+
+class Fitted(Controller):
+    """Measures nothing: single requests took what `ALONE` says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.measured = 0
+
+    async def _measured_alone(self, ctx: Context, served: Served) -> Alone:
+        self.measured += 1
+        return ALONE
+
+
+SERVED = Served("http://127.0.0.1:1", None)
+
+
+async def test_a_load_that_nobody_named_fits_the_boxes() -> None:
+    controller = Fitted()
+    await controller.fit_load(controller.context(), SERVED)
+    choices = controller.state.choices
+    assert choices.load_rate_requests_per_s == ALONE.rate_requests_per_s == 0.5
+    assert choices.targets == Targets(ttft_s=0.3, tpot_s=0.04)
+    assert choices.targets_from == ("3× alone", "2× alone")
+
+
+async def test_a_rate_and_targets_that_were_named_are_left_as_they_are() -> None:
+    controller = Fitted()
+    own = Targets(ttft_s=2.0, tpot_s=0.1)
+    controller.choose(replace(controller.state.choices, targets=own))
+    await controller.fit_load(controller.context(), SERVED)
+    assert controller.state.choices.targets == own
+    controller.turn_load_rate(2.0)
+    await controller.fit_load(controller.context(), SERVED)
+    assert (controller.measured, controller.state.choices.load_rate_requests_per_s) == (1, 1.0)
+
+
+async def test_a_rate_that_fitted_other_boxes_is_measured_anew() -> None:
+    controller: Any = Fitted()
+    await controller.fit_load(controller.context(), SERVED)
+    now = Found().state.deployment
+    assert now is not None
+    controller._compare_fit(now, replace(now, id="d2"))
+    assert controller.state.choices.load_rate_requests_per_s == 0.5
+    controller._compare_fit(now, replace(now, model="another"))
+    assert controller.state.choices.load_rate_requests_per_s is None
+    assert controller.state.choices.targets == Targets()

@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.pilot import Pilot
 
 from homesplit.core import events
+from homesplit.replay import Replay
 from homesplit.tui.app import HomesplitApp
 from homesplit.tui.screens.dialogs import Question, Reading
 from homesplit.tui.screens.pick import Pick
@@ -301,3 +302,35 @@ async def test_the_palette_holds_every_key_of_a_screen(make_app: MakeApp, name: 
         keys = {b.description for b in type(app.screen).BINDINGS if b.description}  # type: ignore[union-attr]
         assert keys - {"Scroll", "Cancel"} <= held
         assert {"Help", "Quit"} <= held
+
+
+async def test_a_recording_leads_from_screen_to_screen_until_one_goes_elsewhere(
+    make_app: MakeApp,
+) -> None:
+    app = make_app(())
+    assert app.check_action("chapter", (1,)) is False
+    replay = Replay(
+        [
+            (0.0, events.BoxFound(box=sample_run.found("atlas", "10.77.0.11"))),
+            (9.0, events.StageStarted(stage="plan", sentence="Working it out.")),
+            (18.0, events.StageStarted(stage="deploy", sentence="Looking.")),
+        ],
+        speed=0.001,
+    )
+    app = HomesplitApp(replay, on_start=replay.begin)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("greater_than_sign")
+        await settled(pilot)
+        assert app.current_mode == "plan"
+        replay.skip(1)
+        await settled(pilot)
+        assert app.current_mode == "deploy"
+        await pilot.press("6")
+        replay.skip(-1)
+        await settled(pilot)
+        assert app.current_mode == "notebook"
+        await pilot.press("less_than_sign")
+        await settled(pilot)
+        assert app.current_mode == "machines"
+        await replay.close()

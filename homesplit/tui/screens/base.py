@@ -114,7 +114,7 @@ class StageScreen(Screen[None]):
 
     def _next(self, width: int, height: int) -> Lines:
         if self.controller.recorded:
-            told = " a recording: 1 to 6 look around, ? explains, q leaves"
+            told = " a recording: > skips ahead, < back, 1 to 6 look around, ? explains, q leaves"
             return (crop(line(Span(told, "strong")), width),)
         text = road.next_step(self.state, self.STAGE)
         if not text:
