@@ -13,7 +13,17 @@ ROOT = ".local/share/homesplit/box"
 
 _DEADLINE_S = 30.0
 
-SCRIPT = r"""
+WHOLE = r"""
+whole() {
+  [ -f "$1/.complete" ] &&
+    [ -z "$(find "$1" -type f -newer "$1/.complete" ! -name '*.pyc' 2>/dev/null | head -n 1)" ]
+}
+"""
+"""`whole FOLDER`: it was marked as complete, and no file in it was written afterwards."""
+
+SCRIPT = (
+    WHOLE
+    + r"""
 export LC_ALL=C
 say() { printf '%s=%s\n' "$1" "$2"; }
 root="$HOME/.local/share/homesplit/box"
@@ -44,8 +54,7 @@ for kind in env engine models; do
   for marker in "$root/$kind"/*/.complete; do
     [ -f "$marker" ] || continue
     folder=${marker%/.complete}
-    [ -z "$(find "$folder" -type f -newer "$marker" ! -name '*.pyc' 2>/dev/null | head -n 1)" ] \
-      && say "$kind" "${folder##*/}"
+    whole "$folder" && say "$kind" "${folder##*/}"
   done
 done
 for file in "$root"/bin/uv-*; do [ -x "$file" ] && say uv "${file##*/uv-}"; done
@@ -58,6 +67,7 @@ else
   netstat -an 2>/dev/null | awk '/LISTEN/ {n = split($4, a, "."); print "listen=" a[n]}'
 fi
 """
+)
 
 INTERNET_SCRIPT = r"""
 if command -v curl >/dev/null 2>&1; then

@@ -10,6 +10,7 @@ from shlex import quote
 
 from homesplit.errors import DeployError
 from homesplit.io.box import Box
+from homesplit.io.box_facts import WHOLE
 from homesplit.io.model_store import hash_file
 from homesplit.io.remote_process import WHO
 from homesplit.io.remote_root import must
@@ -18,16 +19,39 @@ from homesplit.io.wheelhouse import Wheelhouse
 _INSTALL_DEADLINE_S = 3600.0
 _IDLE_S = 900.0
 
-_ONE_AT_A_TIME = r"""
+_END_EARLIER = r"""
 run="$ROOT/run"; mkdir -p "$run"
 # What a lost desk's command left at work there must not write into the same folder.
 if alive maker; then
   kill -TERM -- "-$pid" 2>/dev/null || kill -TERM "$pid"
   n=0; while alive maker && [ $n -lt 20 ]; do n=$((n + 1)); sleep 0.25; done
-  if alive maker; then kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid"; fi
+  if alive maker; then kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid"; sleep 0.25; fi
 fi
+"""
+
+_ONE_AT_A_TIME = (
+    _END_EARLIER
+    + r"""
 printf '%s\n%s\n' "$$" "$(token $$)" >"$run/maker.pid"
 """
+)
+
+_TIDY = r"""
+rm -rf "$ROOT/uv-cache" "$ROOT/wheelhouse" "$ROOT/env/$KEY.txt"; rm -f "$run/maker.pid"
+"""
+
+_SETTLE = (
+    _END_EARLIER
+    + r"""
+if whole "$ROOT/env/$KEY"; then
+"""
+    + _TIDY
+    + r"""
+  echo whole
+fi
+exit 0
+"""
+)
 
 _SETUP = r"""
 set -eu
@@ -43,11 +67,11 @@ _CHECK = r"""
 import aiohttp, msgspec, psutil, safetensors, sys, tokenizers, torch, transformers, zmq
 print("torch", torch.__version__, "transformers", transformers.__version__, "Python",
       sys.version.split()[0])'
-rm -rf "$cache" "$ROOT/wheelhouse" "$ROOT/env/$KEY.txt"
 """
 
+# Marked before what it was made from goes: whoever is interrupted here has it whole all the same.
 _MARK = r"""
-sleep 0.1; printf '%s\n' "$KEY" >"$dir/.complete"; rm -f "$run/maker.pid"
+sleep 0.1; printf '%s\n' "$KEY" >"$dir/.complete"
 """
 
 
@@ -63,6 +87,17 @@ class EnvOrder:
     requirements: str
     python: str | None
     wheelhouse: Wheelhouse | None
+
+
+async def settle(box: Box, root: str, key: str) -> bool:
+    """End an installation that a lost desk left at work; whether the environment is whole now.
+
+    What an interrupted one did not clear away is cleared away then.
+    """
+    script = f"umask 077; ROOT={quote(root)}; KEY={quote(key)}\n{WHO}{WHOLE}{_SETTLE}"
+    output = await box.run(script, timeout_s=120.0)
+    must(output, box, "end the installation that an earlier command left there")
+    return output.stdout.strip() == "whole"
 
 
 async def ensure_uv(box: Box, root: str, uv: Path, present: frozenset[str]) -> str:
@@ -112,7 +147,7 @@ async def make_env(
     python = quote(order.python) if order.python else "3.11 --python-preference only-managed"
     script = (
         f"umask 077; ROOT={quote(root)}; KEY={quote(order.key)}\n{WHO}{_ONE_AT_A_TIME}{_SETUP}"
-        f'{quote(uv)} venv --quiet --python {python} "$dir"\n{install}\n{_CHECK}{_MARK}'
+        f'{quote(uv)} venv --quiet --python {python} "$dir"\n{install}\n{_CHECK}{_MARK}{_TIDY}'
     )
     last: list[str] = []
     said: list[str] = []

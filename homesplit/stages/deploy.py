@@ -97,6 +97,7 @@ async def up(
             refuse(part, needed_bytes(part, house, found.model.manifest.bytes))
         memory = new_memory(store, blueprint, found)
         store.save(memory)
+        store.note_brought(boxes)
         try:
             await bring(ctx, store, blueprint, found, houses, memory, options.take_over)
             deployment = await run_engine(ctx, store, blueprint, found, memory)
@@ -183,6 +184,7 @@ async def remove(ctx: Context, box: str, *, take_over: bool = False) -> None:
             ctx.emit(Progress(stage=STAGE, step="remove", box=box, sentence="deleting its folder"))
             await remote_root.remove_root(there)
         _forget_box(store, box)
+        store.note_removed(box)
     sentence = f"Nothing of homesplit is left on {box}."
     ctx.emit(StageEnded(stage=STAGE, sentence=sentence))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -232,8 +232,30 @@ def as_plan(
         model=found.model.name,
         setting=blueprint.setting,
         changes=tuple(changes),
-        warnings=blueprint.warnings,
+        warnings=(*blueprint.warnings, *_notes(blueprint, found, houses)),
     )
+
+
+def _notes(
+    blueprint: Blueprint, found: Survey, houses: dict[str, Wheelhouse | None]
+) -> Iterator[str]:
+    """Where packages come from when not from the internet, and what would stop `up`."""
+    for part in blueprint.parts:
+        house = houses.get(part.name)
+        if part.needs_env and not part.seen.internet:
+            note = f"{part.name} reaches no internet: its packages go there over SSH"
+            yield (
+                f"{note}."
+                if house
+                else (
+                    f"{note}, and this machine must fetch them first: `homesplit up --fetch-only "
+                    f"--platform {part.seen.target.key}` does that ahead."
+                )
+            )
+        try:
+            refuse(part, needed_bytes(part, house, found.model.manifest.bytes))
+        except DeployError as error:
+            yield f"As it stands `up` will stop: {error.sentence()}"
 
 
 def _part(
@@ -296,15 +318,18 @@ def _changes(
     root, box = part.place.root, part.name
     there = "there already"
     bytes_env = _ENV_BYTES[part.seen.target.accelerator]
-    source = "over SSH" if house else "from the internet"
+    source = "from the internet, by the box itself" if part.seen.internet else "over SSH"
     settings = part.needs_worker or part.needs_router
     changes = [
         _change(box, "folder", root, None, not part.seen.facts.present, there),
         _change(box, "file", f"{root}/bin/uv", _UV_BYTES, part.needs_env, there),
     ]
-    if part.needs_env and house:
-        what = f"{root}/wheelhouse ({len(house.manifest.files)} packages, deleted afterwards)"
-        changes.append(_change(box, "file", what, house.manifest.bytes, True, ""))
+    if part.needs_env and not part.seen.internet:
+        count = f"{len(house.manifest.files)} packages" if house else "packages, not fetched yet"
+        what = f"{root}/wheelhouse ({count}, deleted afterwards)"
+        changes.append(
+            _change(box, "file", what, house.manifest.bytes if house else None, True, "")
+        )
     changes += [
         _change(
             box,

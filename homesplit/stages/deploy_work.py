@@ -168,9 +168,10 @@ async def _bring_box(ctx: Context, part: BoxPart, found: Survey, house: Wheelhou
 
 async def _bring_packages(ctx: Context, part: BoxPart, house: Wheelhouse | None) -> str | None:
     """Bring uv and the wheels; returns uv's path there, None when nothing is to be installed."""
-    if not part.needs_env:
-        return None
     box, root = part.seen.box, part.place.root
+    # An earlier command's installation may have ended well since this box was looked at.
+    if await remote_env.settle(box, root, part.place.env) or not part.needs_env:
+        return None
     program = await wheelhouse.uv_for(ctx.paths.cache, part.seen.target)
     _tell(ctx, part, "uv", "bringing uv")
     uv = await remote_env.ensure_uv(box, root, program, part.seen.facts.uvs)

@@ -23,6 +23,7 @@ from homesplit.io.local_box import LocalBox
 from homesplit.io.platforms import target_of
 from homesplit.io.remote_process import ProcessState
 from homesplit.io.remote_root import Owner
+from homesplit.io.wheelhouse import Wheelhouse
 from homesplit.stages.deploy_blueprint import (
     Blueprint,
     UpOptions,
@@ -418,6 +419,58 @@ def test_the_plan_names_every_process_port_and_unit() -> None:
     }
     model = next(c for c in changes if c.kind == "model")
     assert (model.bytes, model.needed) == (1000, True)
+
+
+def house() -> Wheelhouse:
+    """Two packages that this machine holds for a box."""
+    files = tuple(FileEntry(path=f"{name}.whl", bytes=500, sha256=name) for name in ("aa", "bb"))
+    return Wheelhouse(key="k", folder=Path("/cache/k"), manifest=Manifest(files=files))
+
+
+@pytest.mark.parametrize(
+    ("internet", "held", "source", "wheels", "note"),
+    [
+        (True, None, "(from the internet, by the box itself)", [], None),
+        (False, house(), "(over SSH)", [("2 packages", 1000)], "go there over SSH."),
+        (
+            False,
+            None,
+            "(over SSH)",
+            [("packages, not fetched yet", None)],
+            "this machine must fetch them first: `homesplit up --fetch-only --platform linux-",
+        ),
+    ],
+)
+def test_the_plan_says_by_which_way_the_packages_will_come(
+    internet: bool,
+    held: Wheelhouse | None,
+    source: str,
+    wheels: list[tuple[str, int | None]],
+    note: str | None,
+) -> None:
+    found = surveyed(seen("atlas", internet=internet))
+    plan = as_plan(blueprint(found), found, {"atlas": held})
+    environment = next(c.what for c in plan.changes if c.kind == "environment")
+    assert environment.endswith(source)
+    sent = [c for c in plan.changes if "/wheelhouse (" in c.what]
+    assert [(c.bytes, c.needed) for c in sent] == [(size, True) for _, size in wheels]
+    assert all(count in c.what for c, (count, _) in zip(sent, wheels, strict=True))
+    told = [w for w in plan.warnings if "reaches no internet" in w]
+    assert [note in w for w in told if note] == [True] * (note is not None)
+
+
+def test_packages_that_are_there_already_come_by_no_way() -> None:
+    found, memory, keys = deployed()
+    plan = as_plan(blueprint(found, memory=memory, keys=keys), found, {})
+    assert not any("/wheelhouse (" in c.what for c in plan.changes)
+    assert not any("internet" in w for w in plan.warnings)
+
+
+def test_the_plan_tells_what_would_stop_it() -> None:
+    found = surveyed(seen("atlas", free_bytes=500_000_000))
+    told = [w for w in as_plan(blueprint(found), found, {"atlas": house()}).warnings if "stop" in w]
+    assert len(told) == 1
+    assert "its disk has 0.5 GB free" in told[0]
 
 
 def test_no_key_stands_in_the_plan() -> None:
