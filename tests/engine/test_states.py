@@ -7,11 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from homesplit_engine.handoff.ledger import HandoffRefused, Ledger
-from homesplit_engine.pages import BlockPool, chain_hash
+import torch
+import zmq
+from homesplit_engine.cache import KvPool, KvShape, Place
+from homesplit_engine.handoff.layout import Piece, pack
+from homesplit_engine.handoff.receiver import Arrived, Incoming, Receiver
+from homesplit_engine.pages import BlockPool, blocks_for, chain_hash
 from homesplit_engine.request import Phase, Request
 from homesplit_engine.scheduler import Limits, Scheduler, StepPlan
-from homesplit_engine.wire.messages import Chunk, Close, Token
+from homesplit_engine.wire.messages import (
+    WIRE_VERSION,
+    Ack,
+    Chunk,
+    Close,
+    Envelope,
+    KvMessage,
+    Open,
+    Token,
+    decode_kv_head,
+    decode_kv_reply,
+)
+from homesplit_engine.wire.seal import Seal, new_seal_key
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -223,113 +239,274 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 LAYERS, PROMPT, PIECE = 3, 10, 4
+SHAPE = KvShape(kv_heads=(1,) * LAYERS, head_dim=(2,) * LAYERS, dtype=torch.float32)
+NAMES = ("r", "s")
+THEIRS, ANOTHERS = 1, 2
+"""Connections: the one that both hand-offs come by, and a stranger's."""
+NOT_OURS = -7.0
+
+
+class Way:
+    """One hand-off on its way: what was sent, what is still to come, what came."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.value = 100.0 * (number + 1)
+        """Each token's KV is this and its place."""
+        self.key = new_seal_key()
+        self.sent = self._messages()
+        self.channel = list(self.sent)
+        self.came: list[list[bytes]] = []
+        """Up to the first thing that was not as it must be, or the end."""
+        self.committed = False
+        self.failed = False
+        self.answers: list[Ack] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its reservation is held and its KV not whole."""
+        return not (self.committed or self.failed)
+
+    def kv(self) -> torch.Tensor:
+        """Its KV in each layer: 2 x tokens x heads x width."""
+        return self.value + torch.arange(2 * PROMPT * 2, dtype=SHAPE.dtype).view(2, PROMPT, 1, 2)
+
+    def _messages(self) -> list[list[bytes]]:
+        """Two layers in one frame and one alone, for each piece of the prompt."""
+        pool = _pool()
+        place = pool.place(range(BLOCKS_EACH))
+        for layer in range(LAYERS):
+            pool.copy_in(layer, place, 0, self.kv() + layer)
+        plain: list[tuple[KvMessage, memoryview | None]] = [(_open(self.name), None)]
+        for start in range(0, PROMPT, PIECE):
+            for layer, layers in ((0, 2), (2, 1)):
+                piece = Piece(
+                    layer=layer, layers=layers, start=start, end=min(PROMPT, start + PIECE)
+                )
+                frame = pack(pool, place, piece)
+                plain.append((_chunk(self.name, len(plain) - 1, piece, frame.nbytes), frame))
+        size = sum(frame.nbytes for _, frame in plain if frame)
+        plain.append((_close(self.name, len(plain) - 1, size), None))
+        seal = Seal(self.key)
+        return [
+            seal.message(_envelope(self.name, number), message, frame)
+            for number, (message, frame) in enumerate(plain)
+        ]
 
 
 class HandoffMachine(RuleBasedStateMachine):
-    """One hand-off over a channel that loses, repeats and reorders; the receiver's own checks."""
+    """Two hand-offs to one real receiver, over a channel that loses, repeats, reorders and damages.
+
+    Whatever was reserved for a hand-off that failed is at once filled by somebody else.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.subject = Scheduler(BlockPool(8, BLOCK), Limits(max_context=64))
-        request = Request(
-            request_id="r",
-            tokens=list(range(PROMPT)),
-            prompt_tokens=PROMPT,
-            max_tokens=8,
-            arrived_s=0.0,
-            deadline_s=1e9,
+        self.subject = Scheduler(BlockPool(BLOCKS_EACH * 2, BLOCK), Limits(max_context=64))
+        self.pool = _pool()
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.receiver = Receiver(
+            self.context,
+            host="127.0.0.1",
+            port=0,
+            fingerprint="f",
+            pool=self.pool,
+            arrived=self._arrived,
+            failed=self._failed,
         )
-        assert self.subject.reserve(request, now_s=0.0) is None
-        self.channel: list[Chunk | Close] = _messages()
-        self.sent = list(self.channel)
-        self.seen: list[Chunk | Close] = []
-        self.ledger: Ledger | None = Ledger(layers=LAYERS, from_token=0, prompt_tokens=PROMPT)
-        self.wrote: dict[tuple[int, int], int] = {}
-        self.committed = False
+        self.ways = {name: Way(name, number) for number, name in enumerate(NAMES)}
+        self.places: dict[str, Place] = {}
+        for name, way in self.ways.items():
+            request = _prompt(name)
+            assert self.subject.reserve(request, now_s=0.0) is None
+            self.places[name] = self.pool.place(request.blocks)
+            self.receiver.expect(
+                Incoming(
+                    reservation_id=name,
+                    request_id=name,
+                    from_box="A",
+                    seal_key=way.key,
+                    place=self.places[name],
+                    cached_tokens=0,
+                    prompt_tokens=PROMPT,
+                )
+            )
 
-    @precondition(lambda self: self.channel)
-    @rule()
-    def deliver(self) -> None:
-        self._receive(self.channel.pop(0))
+    def _arrived(self, arrived: Arrived) -> bool:
+        """As the worker does."""
+        committed = self.subject.commit(arrived.request_id, arrived.first_token.token_id)
+        self.ways[arrived.request_id].committed = committed
+        return committed
 
-    @precondition(lambda self: self.channel)
-    @rule()
-    def lose(self) -> None:
-        self.channel.pop(0)
+    def _failed(self, request_id: str, _why: str) -> None:
+        self.subject.cancel(request_id)
+        self._give_to_another(request_id)
 
-    @precondition(lambda self: self.channel)
-    @rule()
-    def repeat(self) -> None:
-        self.channel.insert(0, self.channel[0])
+    def _give_to_another(self, name: str) -> None:
+        self.ways[name].failed = True
+        for layer in range(LAYERS):
+            values = torch.full((2, PROMPT, 1, 2), NOT_OURS)
+            self.pool.copy_in(layer, self.places[name], 0, values)
 
-    @precondition(lambda self: len(self.channel) > 1)
-    @rule(place=st.integers(0, 99))
-    def reorder(self, place: int) -> None:
-        at = place % (len(self.channel) - 1)
-        self.channel[at], self.channel[at + 1] = self.channel[at + 1], self.channel[at]
+    def _deliver(self, way: Way, parts: list[bytes], connection: int = THEIRS) -> None:
+        envelope = decode_kv_head(parts[0])
+        assert isinstance(envelope, Envelope)
+        # Until a whole message came by a connection, what is damaged there is a stranger's.
+        heard = way.came or parts in way.sent
+        if way.is_open and connection == THEIRS and heard:
+            way.came.append(parts)
+        told = self.receiver.answer(envelope, parts, connection)
+        if told is not None and len(told) == 2:
+            head = decode_kv_head(told[0])
+            assert isinstance(head, Envelope)
+            way.answers.append(decode_kv_reply(Seal(way.key).open_answer(head, told)))
 
-    @rule()
-    def cancel(self) -> None:
-        self.subject.cancel("r")
-        self.ledger = None
+    @precondition(lambda self: any(way.channel for way in self.ways.values()))
+    @rule(name=st.sampled_from(NAMES), times=st.integers(1, 9))
+    def deliver(self, name: str, times: int) -> None:
+        way = self.ways[name]
+        for _ in range(min(times, len(way.channel))):
+            self._deliver(way, way.channel.pop(0))
 
-    def _receive(self, message: Chunk | Close) -> None:
-        """As the receiver does: the first thing that is not as it must be ends the hand-off."""
-        if self.ledger is None:
-            return
-        self.seen.append(message)
-        try:
-            if isinstance(message, Chunk):
-                size = message.tokens * message.layers
-                self.ledger.check(message, expected_bytes=size, frame_bytes=message.bytes)
-                self.ledger.note(message)
-                for layer in range(message.layer, message.layer + message.layers):
-                    for token in range(message.from_token, message.from_token + message.tokens):
-                        self.wrote[layer, token] = message.sequence
-            else:
-                self.ledger.close(message)
-                self.ledger = None
-                self.committed = self.subject.commit("r", message.first_token.token_id)
-        except HandoffRefused:
-            self.ledger = None
-            self.subject.cancel("r")
+    @rule(name=st.sampled_from(NAMES))
+    def lose(self, name: str) -> None:
+        if self.ways[name].channel:
+            self.ways[name].channel.pop(0)
+
+    @rule(name=st.sampled_from(NAMES))
+    def repeat(self, name: str) -> None:
+        channel = self.ways[name].channel
+        if channel:
+            channel.insert(0, channel[0])
+
+    @rule(name=st.sampled_from(NAMES), place=st.integers(0, 99))
+    def reorder(self, name: str, place: int) -> None:
+        channel = self.ways[name].channel
+        if len(channel) > 1:
+            at = place % (len(channel) - 1)
+            channel[at], channel[at + 1] = channel[at + 1], channel[at]
+
+    @rule(name=st.sampled_from(NAMES), part=st.integers(1, 2), place=st.integers(0, 9999))
+    def damage(self, name: str, part: int, place: int) -> None:
+        channel = self.ways[name].channel
+        if channel:
+            parts = list(channel[0])
+            at = min(part, len(parts) - 1)
+            spoilt = bytearray(parts[at])
+            spoilt[place % len(spoilt)] ^= 1 << place % 8
+            channel[0] = [*parts[:at], bytes(spoilt), *parts[at + 1 :]]
+
+    @rule(name=st.sampled_from(NAMES), number=st.integers(0, 9))
+    def stranger_knocks(self, name: str, number: int) -> None:
+        """Who knows the reservation's name and not its key."""
+        other = Seal(new_seal_key())
+        self._deliver(
+            self.ways[name], other.message(_envelope(name, number), _open(name)), ANOTHERS
+        )
+
+    @rule(name=st.sampled_from(NAMES))
+    def cancel(self, name: str) -> None:
+        """As the worker does: the receiver lets go first."""
+        way = self.ways[name]
+        self.receiver.drop(name)
+        if self.subject.cancel(name) is not None:
+            way.committed = False
+            self._give_to_another(name)
 
     @invariant()
     def committed_exactly_when_everything_came_once_and_in_order(self) -> None:
-        assert self.committed == (self.committed and self.seen == self.sent)
-        if self.seen == self.sent and self.ledger is None:
-            assert self.committed
-        if self.committed:
-            everything = {(layer, token) for layer in range(LAYERS) for token in range(PROMPT)}
-            assert set(self.wrote) == everything
+        for way in self.ways.values():
+            if way.committed:
+                assert way.came == way.sent
+            if way.came == way.sent:
+                assert not way.is_open
 
     @invariant()
-    def what_was_refused_holds_nothing(self) -> None:
-        if self.ledger is None and not self.committed:
-            assert self.subject.pool.blocks_available == self.subject.pool.blocks_total
-            assert self.subject.request_ids() == ()
+    def what_is_committed_is_what_was_sent(self) -> None:
+        for name, way in self.ways.items():
+            if way.committed:
+                for layer in range(LAYERS):
+                    there = self.pool.read(layer, self.places[name], 0, PROMPT)
+                    assert torch.equal(there, way.kv() + layer)
+
+    @invariant()
+    def what_failed_holds_nothing_and_nothing_is_written_for_it_any_more(self) -> None:
+        kept = [name for name, way in self.ways.items() if not way.failed]
+        assert set(self.subject.request_ids()) == set(kept)
+        held = self.subject.pool.blocks_total - self.subject.pool.blocks_available
+        assert held == BLOCKS_EACH * len(kept)
+        for name, way in self.ways.items():
+            if way.failed:
+                for layer in range(LAYERS):
+                    there = self.pool.read(layer, self.places[name], 0, PROMPT)
+                    assert bool((there == NOT_OURS).all())
+
+    @invariant()
+    def each_hand_off_is_answered_at_most_once_and_truly(self) -> None:
+        for way in self.ways.values():
+            assert len(way.answers) <= 1
+            assert not any(ack.committed for ack in way.answers) or way.came == way.sent
+
+    def teardown(self) -> None:
+        for name in NAMES:
+            self.cancel(name)
+        assert self.subject.pool.blocks_available == self.subject.pool.blocks_total
+        self.context.destroy(linger=0)
 
 
-def _messages() -> list[Chunk | Close]:
-    """Two layers in one frame and one alone, for each piece of the prompt."""
-    chunks: list[Chunk] = []
-    for start in range(0, PROMPT, PIECE):
-        tokens = min(PIECE, PROMPT - start)
-        for layer, layers in ((0, 2), (2, 1)):
-            chunks.append(
-                Chunk(
-                    reservation_id="v",
-                    sequence=len(chunks),
-                    layer=layer,
-                    layers=layers,
-                    from_token=start,
-                    tokens=tokens,
-                    bytes=tokens * layers,
-                )
-            )
-    size = sum(chunk.bytes for chunk in chunks)
-    first = Token(request_id="r", index=0, token_id=1)
-    return [*chunks, Close(reservation_id="v", chunks=len(chunks), bytes=size, first_token=first)]
+BLOCKS_EACH = blocks_for(PROMPT, BLOCK)
+
+
+def _pool() -> KvPool:
+    return KvPool(
+        SHAPE, blocks_total=BLOCKS_EACH * 2, block_tokens=BLOCK, device=torch.device("cpu")
+    )
+
+
+def _prompt(name: str) -> Request:
+    return Request(
+        request_id=name,
+        tokens=[ord(name) + place for place in range(PROMPT)],
+        prompt_tokens=PROMPT,
+        max_tokens=2,
+        arrived_s=0.0,
+        deadline_s=1e9,
+    )
+
+
+def _envelope(name: str, number: int) -> Envelope:
+    return Envelope(reservation_id=name, number=number)
+
+
+def _open(name: str) -> Open:
+    return Open(
+        wire_version=WIRE_VERSION,
+        reservation_id=name,
+        request_id=name,
+        from_box="A",
+        fingerprint="f",
+        layers=LAYERS,
+        from_token=0,
+        prompt_tokens=PROMPT,
+        dtype="same",
+    )
+
+
+def _chunk(name: str, sequence: int, piece: Piece, size: int) -> Chunk:
+    return Chunk(
+        reservation_id=name,
+        sequence=sequence,
+        layer=piece.layer,
+        layers=piece.layers,
+        from_token=piece.start,
+        tokens=piece.end - piece.start,
+        bytes=size,
+    )
+
+
+def _close(name: str, chunks: int, size: int) -> Close:
+    first = Token(request_id=name, index=0, token_id=1)
+    return Close(reservation_id=name, chunks=chunks, bytes=size, first_token=first)
 
 
 def _case(machine: type[Any]) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
@@ -34,6 +34,7 @@ from homesplit_engine.wire.messages import (
     KvMessage,
     Open,
     ProtocolError,
+    Raw,
     Token,
     decode_kv_head,
     decode_kv_message,
@@ -166,12 +167,12 @@ class Receiver:
         except ProtocolError:
             return
         if isinstance(envelope, Envelope):
-            answer = self._answer(envelope, parts, int(frames[1].get(zmq.SRCFD)))
+            answer = self.answer(envelope, parts, int(frames[1].get(zmq.SRCFD)))
             if answer is not None:
                 self._reply(frames[0], answer)
 
-    def _answer(
-        self, envelope: Envelope, parts: list[memoryview], connection: int
+    def answer(
+        self, envelope: Envelope, parts: Sequence[Raw], connection: int
     ) -> list[bytes] | None:
         """Deals with one sealed message; the parts of what is said to it, None for nothing."""
         with self._lock:
@@ -197,7 +198,7 @@ class Receiver:
         return None if ack is None else incoming.seal.answer(envelope, ack)
 
     def _unsealed(
-        self, incoming: Incoming, envelope: Envelope, parts: list[memoryview]
+        self, incoming: Incoming, envelope: Envelope, parts: Sequence[Raw]
     ) -> tuple[KvMessage, memoryview | None]:
         message = decode_kv_message(incoming.seal.open_message(envelope, parts))
         if message.reservation_id != incoming.reservation_id:
