@@ -1,50 +1,72 @@
 """Mixed traffic with faults at random for as long as asked, watched for growth and wrong text.
 
-    python -m tests.lab.soak --minutes N [--seed S]
+    python -m tests.lab.soak --minutes N [--seed S] [--out FILE]
 
 The deployment is that of the fault matrix. Four clients ask at random, some leave early, some
 sample; the mode changes; about every half minute something breaks. Every text is compared with
 that of the engine alone. Between faults, with nobody asking, what each process holds is noted:
-resident bytes, open files, blocks. Prints one JSON document; exit 1 when something was lost,
-another text came, blocks stayed, or a process that lived on kept growing.
+resident bytes by kind, open files, blocks. What ends the worker on the router's box, or the router,
+is done in the first part only, so that their growth can be seen. Prints one JSON document, which
+lies in FILE after each round; exit 1 when something was lost, another text came, blocks stayed, or
+a process that lived on kept growing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from tests.lab.api import running_lab
 from tests.lab.matrix.answers import TOKENS, Answers
 from tests.lab.matrix.cells import MODES, OTHER_BOX, ROUTER_BOX
 from tests.lab.matrix.harm import Harm
-from tests.lab.matrix.moments import BESIDE, TARGET_CHARS, fresh_prompt
+from tests.lab.matrix.moments import BESIDE, fresh_prompt
 from tests.lab.matrix.run import check_undisturbed
 from tests.lab.matrix.stand import SETTINGS, Stand, end_in_good_order_when_told, standing
 from tests.lab.matrix.traffic import Stream, wait_until
+from tests.lab.resident import resident
 
 CLIENTS = 4
 FAULTS = (
     *("kill-a", "kill-b", "kill-router", "stop-5", "cut-and-back", "loss", "latency", "rate"),
     *("no-blocks", "clock-back", "disk-full", "reboot"),
 )
-PROMPTS = 12
-"""Known long prompts: more than the blocks of a box hold, so that prefixes are kept and lost."""
+EARLY = {"kill-a": 0.15, "kill-router": 0.35}
+"""These faults come in so much of the time only: afterwards who they hit is to live on."""
+LENGTHS = range(80, 980, 75)
+"""Of the known prompts: more than the blocks of a box hold, so that prefixes are kept and lost."""
 CALM_S = 20.0
 """Traffic between two faults."""
 WHOLE_S = 120.0
-GROWTH = 1.25
-"""A process that lived through all of it may hold so many times what it held after warm-up."""
-WARM_ROUNDS = 3
+GROWTH, LATE_GROWTH = 1.25, 1.05
+"""A process may hold at its end so many times what it held after warm-up, and at half its life."""
+WARM_ROUNDS, LONG_ROUNDS = 3, 20
+FILES_MORE = 16
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process held after a round."""
+
+    pid: int
+    made_code_bytes: int
+    data_bytes: int
+    files_bytes: int
+    open_files: int
+
+    @property
+    def whole_bytes(self) -> int:
+        """Everything that is resident."""
+        return self.made_code_bytes + self.data_bytes + self.files_bytes
 
 
 @dataclass(slots=True)
@@ -63,10 +85,9 @@ class Tally:
     still_held: list[str] = field(default_factory=list[str])
     grown: list[str] = field(default_factory=list[str])
     faults: dict[str, int] = field(default_factory=dict[str, int])
-    held: dict[str, list[tuple[int, int, int]]] = field(
-        default_factory=dict[str, list[tuple[int, int, int]]]
-    )
-    """Of each process, after each round: pid, resident bytes, open files."""
+    modes: dict[str, int] = field(default_factory=dict[str, int])
+    held: dict[str, list[Held]] = field(default_factory=dict[str, list[Held]])
+    """Of each process, after each round."""
 
     @property
     def good(self) -> bool:
@@ -77,9 +98,10 @@ class Tally:
 class Soak:
     """The clients and the breaking of things."""
 
-    def __init__(self, stand: Stand, answers: Answers, seed: int) -> None:
+    def __init__(self, stand: Stand, answers: Answers, seed: int, out: Path | None) -> None:
         self._stand = stand
-        prompts = [BESIDE, *(fresh_prompt("soak", TARGET_CHARS) for _ in range(PROMPTS))]
+        self._out = out
+        prompts = [BESIDE, *(fresh_prompt("soak", length) for length in LENGTHS)]
         self._prompts = prompts
         self._greedy = dict(zip(prompts, answers.greedy(*prompts), strict=True))
         self._drawn = answers.sampled(BESIDE)
@@ -91,18 +113,21 @@ class Soak:
 
     def run(self, minutes: float) -> Tally:
         """Round after round until the time is over."""
-        end_s = time.monotonic() + 60 * minutes
-        while time.monotonic() < end_s:
-            self._round()
+        began_s, all_s = time.monotonic(), 60 * minutes
+        while (share := (time.monotonic() - began_s) / all_s) < 1.0:
+            self._round([fault for fault in FAULTS if share < EARLY.get(fault, 1.0)])
+            self._write_down(share * minutes)
             if self.tally.still_held:
                 break
-        self._judge_growth()
+        self.tally.grown = [
+            why for name, rows in self.tally.held.items() for why in grown(name, rows)
+        ]
         return self.tally
 
-    def _round(self) -> None:
+    def _round(self, faults: Sequence[str]) -> None:
         """Traffic, a fault in the middle of it, silence, a look at what is held."""
-        self._stand.traffic.set_mode(SETTINGS[self._chance.choice(MODES)])
-        fault = self._chance.choice(FAULTS)
+        mode, fault = self._chance.choice(MODES), self._chance.choice(faults)
+        self._stand.traffic.set_mode(SETTINGS[mode])
         self._router_dies = fault == "kill-router"
         self._calm.clear()
         self._stand.traffic.events.clear()
@@ -118,6 +143,7 @@ class Soak:
         tally = self.tally
         tally.rounds += 1
         tally.faults[fault] = tally.faults.get(fault, 0) + 1
+        tally.modes[mode] = tally.modes.get(mode, 0) + 1
         if not wait_until(self._stand.is_whole, WHOLE_S, 0.2):
             tally.still_held.append(f"not whole after {fault}: {self._stand.last_words()}")
         elif not wait_until(lambda: self._stand.held() is None, WHOLE_S, 0.2):
@@ -168,22 +194,42 @@ class Soak:
         for name in (ROUTER_BOX, OTHER_BOX, "router"):
             pid = self._stand.pid(name)
             if pid is not None:
-                process = psutil.Process(pid)
-                row = (pid, process.memory_info().rss, process.num_fds())
-                self.tally.held.setdefault(name, []).append(row)
+                seen = resident(pid)
+                held = Held(
+                    pid=pid,
+                    made_code_bytes=seen.made_code,
+                    data_bytes=seen.data,
+                    files_bytes=seen.files,
+                    open_files=psutil.Process(pid).num_fds(),
+                )
+                self.tally.held.setdefault(name, []).append(held)
 
-    def _judge_growth(self) -> None:
-        """Each process from its own warm-up on: a new one begins anew."""
-        for name, rows in self.tally.held.items():
-            for pid in dict.fromkeys(row[0] for row in rows):
-                lived = [row for row in rows if row[0] == pid][WARM_ROUNDS:]
-                if len(lived) < WARM_ROUNDS:
-                    continue
-                first, last = lived[0], lived[-1]
-                if last[1] > GROWTH * first[1]:
-                    self.tally.grown.append(f"{name}: {first[1]} to {last[1]} bytes")
-                if last[2] > first[2] + 16:
-                    self.tally.grown.append(f"{name}: {first[2]} to {last[2]} open files")
+    def _write_down(self, minutes: float) -> None:
+        if self._out is not None:
+            self._out.write_bytes(document(self.tally, minutes))
+
+
+def grown(name: str, rows: Sequence[Held]) -> list[str]:
+    """What is wrong with the growth of each of a box's processes, from its own warm-up on."""
+    found: list[str] = []
+    for pid in dict.fromkeys(row.pid for row in rows):
+        lived = [row for row in rows if row.pid == pid][WARM_ROUNDS:]
+        if len(lived) < WARM_ROUNDS:
+            continue
+        first, half, last = lived[0], lived[len(lived) // 2], lived[-1]
+        late = len(lived) >= LONG_ROUNDS and last.whole_bytes > LATE_GROWTH * half.whole_bytes
+        if late or last.whole_bytes > GROWTH * first.whole_bytes:
+            sizes = [row.whole_bytes for row in (first, half, last)]
+            found.append(f"{name}: {sizes[0]}, {sizes[1]}, {sizes[2]} bytes")
+        if last.open_files > first.open_files + FILES_MORE:
+            found.append(f"{name}: {first.open_files} to {last.open_files} open files")
+    return found
+
+
+def document(tally: Tally, minutes: float) -> bytes:
+    """All that is known, as JSON."""
+    known = msgspec.to_builtins(tally) | {"minutes": minutes}
+    return msgspec.json.format(msgspec.json.encode(known), indent=1)
 
 
 def main() -> int:
@@ -192,6 +238,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--seed", type=int, default=8)
     parser.add_argument("--subnet", default="10.87.0.0/24")
+    parser.add_argument("--out", type=Path, metavar="FILE")
     args = parser.parse_args()
     end_in_good_order_when_told()
     with (
@@ -201,8 +248,8 @@ def main() -> int:
     ):
         answers = Answers(Path(folder) / "model")
         check_undisturbed(stand, answers)
-        tally = Soak(stand, answers, args.seed).run(args.minutes)
-    print(json.dumps(asdict(tally) | {"minutes": args.minutes}, indent=1))
+        tally = Soak(stand, answers, args.seed, args.out).run(args.minutes)
+    print(document(tally, args.minutes).decode())
     return int(not tally.good)
 
 

@@ -33,12 +33,17 @@ STANDS = 6
 
 
 def chosen_cells(args: argparse.Namespace, runs: Sequence[Result]) -> list[Cell]:
-    """The cells that are asked for and not done yet, those never run first."""
+    """The cells that are asked for and not done yet: first faults that a mode has never met."""
     cells = short_cells() if args.short else all_cells()
     done = last_of_each(runs)
+    met = {(cell.fault, cell.mode) for cell in cells if cell.name in done}
+
+    def is_known(cell: Cell) -> tuple[bool, bool]:
+        return cell.name in done, (cell.fault, cell.mode) in met
+
     return [
         cell
-        for cell in sorted(cells, key=lambda cell: cell.name in done)
+        for cell in sorted(cells, key=is_known)
         if cell.why_not is None
         and (args.again or _is_open(cell, done, runs))
         and _named(cell, args.only, all_of=True, empty=True)
@@ -121,7 +126,10 @@ def _tell(result: Result) -> None:
     pause = f"pause {result.pause.whole_s:.2f} s" if result.pause else "no pause figure"
     met = "" if result.moment_met else " (moment not met)"
     verdict = "ok  " if result.ok else "FAIL"
-    print(f"{verdict} {result.cell}{met}: {pause}, {result.took_s:.1f} s", file=sys.stderr)
+    parts = ", ".join(f"{name} {part_s:.1f}" for name, part_s in result.parts_s.items())
+    print(
+        f"{verdict} {result.cell}{met}: {pause}, {result.took_s:.1f} s ({parts})", file=sys.stderr
+    )
     for why in result.why:
         print(f"     {why}", file=sys.stderr)
     sys.stderr.flush()

@@ -43,6 +43,23 @@ class Result(msgspec.Struct, kw_only=True):
     target: str = ""
     told: list[str] = []
     took_s: float = 0.0
+    """Its share, where one fault was judged at several moments."""
+    parts_s: dict[str, float] = {}
+    """Where the whole time of that fault went."""
+
+
+class Laps:
+    """How long each part of something took."""
+
+    def __init__(self) -> None:
+        self.parts_s: dict[str, float] = {}
+        self._last_s = time.monotonic()
+
+    def over(self, part: str) -> None:
+        """The part that was under way until now."""
+        now_s = time.monotonic()
+        self.parts_s[part] = round(now_s - self._last_s, 1)
+        self._last_s = now_s
 
 
 def check_undisturbed(stand: Stand, answers: Answers) -> None:
@@ -67,7 +84,7 @@ def run_together(stand: Stand, cells: Sequence[Cell], answers: Answers) -> list[
     Of several cells only those are judged whose moment was met; a cell alone is judged in any
     case. Afterwards the deployment is whole again, or said not to be.
     """
-    began_s = time.monotonic()
+    laps, began_s = Laps(), time.monotonic()
     stand.waits.forget()
     if any(cell.needs_first_handoff for cell in cells):
         stand.start_router_anew()
@@ -75,9 +92,11 @@ def run_together(stand: Stand, cells: Sequence[Cell], answers: Answers) -> list[
     scene = Scene(stand.traffic, cells)
     wanted = dict(zip(scene.prompts, answers.greedy(*scene.prompts), strict=True))
     wanted |= {BESIDE: answers.greedy(BESIDE, tokens=BESIDE_TOKENS)[0]}
-    results = _Case(stand, cells, scene, wanted, answers.sampled(BESIDE)).run()
+    laps.over("prepared")
+    results = _Case(stand, cells, scene, wanted, answers.sampled(BESIDE)).run(laps)
     for result in results:
         result.took_s = (time.monotonic() - began_s) / len(results)
+        result.parts_s = laps.parts_s
     return results
 
 
@@ -104,7 +123,7 @@ class _Case:
         self._why: list[str] = []
         """What was not as it must be, whatever the moment."""
 
-    def run(self) -> list[Result]:
+    def run(self, laps: Laps) -> list[Result]:
         """Moments, fault, answers, and everything back as it was."""
         harm = Harm(self._stand, self._fault)
         if self._idle:
@@ -113,18 +132,22 @@ class _Case:
                 reached = self._ask_until_taken()
         else:
             reached = self._scene.reach()
+            laps.over("moment")
             fault_s = time.monotonic()
             with harm.done_to(lambda: reached.greedy, self._loss_was_told):
                 pass
         asked = [*reached.greedy, *harm.flood, *([reached.sampled] if reached.sampled else [])]
         if not wait_all(asked, ENDED_S):
             self._why.append("an answer neither came nor failed within its deadline")
+        laps.over("answered")
         if not self._frame_was_met():
             reached.targets.clear()
         self._judge_texts(reached, harm.flood)
         self._judge_after()
+        laps.over("whole again")
         self._judge_told(frame_met=bool(reached.targets))
         self._judge_again()
+        laps.over("asked again")
         judged = [cell for cell in self._cells if cell.moment in reached.targets]
         if not judged and (self._why or len(self._cells) == 1):
             judged = list(self._cells)
