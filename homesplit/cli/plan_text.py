@@ -56,7 +56,8 @@ def _as_options(found: Suited) -> str:
 
 def _mode_line(mode: ModePrediction) -> str:
     if mode.mode == "split":
-        name = f"split {mode.prefill_box} > {mode.decode_box}"
+        sent = f" ({mode.kv_wire})" if mode.kv_wire not in (None, "same") else ""
+        name = f"split {mode.prefill_box} > {mode.decode_box}{sent}"
     else:
         where = f" on {mode.boxes[0]}" if mode.mode == "colocated" else ""
         name = f"{mode.mode}{where} {mode.prefill}"

@@ -35,7 +35,7 @@ class Deploying(Serving, Loading):
             chunk_tokens=advice.chunk_tokens or 256,
             prefill_box=advice.prefill_box or (boxes[0] if boxes else None),
             decode_box=advice.decode_box or (boxes[-1] if boxes else None),
-            kv_wire=advice.kv_wire or "same",
+            kv_wire=advice.kv_wire or "same",  # pyright: ignore[reportArgumentType]
         )
 
     def plan_deployment(self) -> None:

@@ -76,7 +76,8 @@ def same_way(one: ModeSetting, other: ModeSetting) -> bool:
     if one.mode != other.mode or one.prefill != other.prefill:
         return False
     if one.mode == "split":
-        return (one.prefill_box, one.decode_box) == (other.prefill_box, other.decode_box)
+        ways = [(s.prefill_box, s.decode_box, s.kv_wire) for s in (one, other)]
+        return ways[0] == ways[1]
     return one.mode != "colocated" or one.decode_box == other.decode_box
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from homesplit_engine.records import ModeSetting
 from msgspec import Struct
 
-from homesplit.core import explain
+from homesplit.core import explain, narrower
 from homesplit.core.candidates import Asked, Room, arrangements, auto, build_scene, room_of
 from homesplit.core.choose import Choice, choose
 from homesplit.core.compared import Compared, measured_words, overruled
+from homesplit.core.divergence import lossy
 from homesplit.core.flips import Position, find_flips
 from homesplit.core.ledger import classes_of, ledger_row
+from homesplit.core.narrower import with_wire
 from homesplit.core.plan import Flip, LedgerRow, ModePrediction, Plan, Recommendation, RuleResult
 from homesplit.core.predict import CAPACITY_ATTAINMENT, Effort, Outlook, outlook, prediction
 from homesplit.core.rules import Known, all_rules, fits, mean_kind, not_asked, real_link
@@ -51,9 +54,16 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
     simulated = choose(outlooks, asked.targets)
     choice = overruled(simulated, outlooks, seen)
     known = Known(asked=asked, rooms=rooms, scene=scene, outlooks=outlooks, kind=mean_kind(asked))
+    rules = all_rules(known)
+    choice = with_wire(
+        choice,
+        next(each for each in rules if each.id == "link"),
+        scene.kv_dtype,
+        asked.targets,
+        lambda arrangement: _look(asked, scene, arrangement, thinking),
+    )
     looks = _with_auto(asked, scene, outlooks, thinking)
     modes = _modes(asked, scene, looks, choice, thinking, seen)
-    rules = all_rules(known)
     sustainable = _sustainable(asked, choice, modes[0])
     return Plan(
         recommendation=_recommendation(
@@ -192,11 +202,20 @@ def _recommendation(
         decode_box=setting.decode_box if setting.mode == "split" else _one(choice.best),
         prefill=setting.prefill,
         chunk_tokens=setting.chunk_tokens if setting.prefill == "chunked" else None,
-        kv_wire=scene.kv_dtype if setting.mode == "split" else None,
-        sentence=explain.verdict(asked, choice, modes, sustainable, rules, measured),
+        kv_wire=setting.kv_wire if setting.mode == "split" else None,
+        sentence=_sentence(
+            explain.verdict(asked, choice, modes, sustainable, rules, measured), setting, scene
+        ),
         runner_up=runner.arrangement.mode if runner else None,
         runner_up_sentence=explain.runner_up(asked, choice) if runner else None,
     )
+
+
+def _sentence(verdict: str, setting: ModeSetting, scene: Scene) -> str:
+    """The verdict, and what a wire that loses precision means for it."""
+    if not lossy(setting):
+        return verdict
+    return f"{verdict} {narrower.sentence(setting.kv_wire, scene.kv_dtype)}"
 
 
 def _one(made: Outlook) -> str | None:

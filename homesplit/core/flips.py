@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from homesplit.core import say
 from homesplit.core.choose import choose
+from homesplit.core.divergence import lossy
 from homesplit.core.load import Extent
 from homesplit.core.plan import Flip
 from homesplit.core.predict import Outlook, outlook
@@ -140,7 +141,8 @@ def _quantities(position: Position) -> list[_Quantity]:
                 whole=False,
             )
         )
-        made.append(_wire_precision(scene, workload))
+        if not any(lossy(each.setting) for each in position.arrangements):
+            made.append(_wire_precision(scene, workload))
     made.append(_lengths(position, "prompt_tokens", (64, 256, 1024, 4096, 16384)))
     made.append(_lengths(position, "output_tokens", (4, 16, 64, 256, 1024)))
     arrivals = workload.arrivals

@@ -60,7 +60,7 @@ def ledger_row(
     prefill_s = pieces[-1].end_s
     made: Handoff | None = None
     if split:
-        wire = scene.wires[(reads, writes)]
+        wire = scene.sending(setting.kv_wire).wires[(reads, writes)]
         made = hand_over(pieces, wire, layers=scene.shape.layers)
         queue_s += wire.round_trip_s
     router_s = scene.tokenising_s(kind.prompt_tokens) + 2 * scene.router_s

@@ -61,6 +61,8 @@ class ModePrediction(Struct, frozen=True, kw_only=True):
     """`whole` or `chunked`."""
     prefill_box: str | None
     decode_box: str | None
+    kv_wire: str | None = None
+    """As in `Recommendation`."""
     ttft_s: Spread
     tpot_s: Spread
     stall_s: StallFigures
@@ -113,6 +115,7 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     prefill: str | None
     chunk_tokens: int | None
     kv_wire: str | None
+    """What a split sends its KV as: `same` as it is kept, `fp16` or `int8`; None elsewhere."""
     sentence: str
     runner_up: str | None = None
     runner_up_sentence: str | None = None

@@ -242,6 +242,7 @@ def prediction(
         prefill=setting.prefill,
         prefill_box=setting.prefill_box if arrangement.mode == "split" else None,
         decode_box=setting.decode_box if arrangement.mode != "replica" else None,
+        kv_wire=setting.kv_wire if arrangement.mode == "split" else None,
         ttft_s=_spread(made.figures.ttft_s, fast.ttft_s.p50, slow.ttft_s.p50),
         tpot_s=_spread(made.figures.tpot_s, fast.tpot_s.p50, slow.tpot_s.p50),
         stall_s=StallFigures(

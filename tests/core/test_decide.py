@@ -303,6 +303,32 @@ def test_a_link_just_too_slow_flips_with_fewer_bytes_a_number() -> None:
     assert "not exact" in wires[0].sentence
 
 
+def slow_split(rate: float) -> Plan:
+    """A box that reads much faster than the one that writes well, and the link between them."""
+    reader = box("a", flops=100e12, bandwidth=50e9)
+    writer = box("b", flops=1e12, bandwidth=1000e9)
+    return decide(ask(a=reader, b=writer, rate=rate, work=load(8000, 60)), QUICK)
+
+
+def test_where_the_link_holds_a_split_back_kv_is_sent_smaller_and_that_is_told() -> None:
+    plan = slow_split(3e7)
+    advice = plan.recommendation
+    assert advice.mode == "split" and advice.kv_wire in ("fp16", "int8")
+    for said in ("texts may differ", "quality.md", f"colocated,split:{advice.kv_wire}"):
+        assert said in advice.sentence
+    assert plan.modes[0].kv_wire == advice.kv_wire
+    exact = [each for each in plan.modes if each.mode == "split" and each.kv_wire == "same"]
+    quickest = min(each.ttft_s.p50 or 0.0 for each in exact)
+    assert exact and quickest >= (plan.modes[0].ttft_s.p50 or 0.0)
+    assert not any(flip.quantity == "kv_wire" for flip in plan.flips)
+
+
+def test_where_the_link_is_quick_enough_a_split_sends_kv_as_it_is() -> None:
+    advice = slow_split(1e11).recommendation
+    assert (advice.mode, advice.kv_wire) == ("split", "same")
+    assert "differ" not in advice.sentence
+
+
 @pytest.mark.parametrize(
     ("memory", "copies", "room"),
     [
