@@ -33,6 +33,7 @@ async def test_following_a_router_tells_steps_transfers_records_and_switches(
         await until(lambda: any(isinstance(e, events.StatusSeen) for e in seen))
         await set_mode(Context(), running.url, None, SPLIT)
         await running.complete("ab", 4)
+        await until(lambda: any(isinstance(e, events.TransferSeen) for e in seen))
         running.stubs["left"].stop()
         kinds = {"StepSeen", "TransferSeen", "RequestDone", "WorkerBack", "WorkerLost"}
         kinds |= {"ModeSwitched", "FaultSeen", "StatusSeen"}

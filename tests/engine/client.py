@@ -18,6 +18,7 @@ from homesplit_engine.wire import sockets
 from homesplit_engine.wire.messages import (
     MAX_MESSAGE_BYTES,
     Failed,
+    HandoffReport,
     HandoffTarget,
     Hello,
     Ping,
@@ -37,9 +38,9 @@ from homesplit_engine.wire.messages import (
 )
 
 START_S = 150.0
-ANSWER_S = 60.0
-END_S = 10.0
-"""A worker that is told to stop has ended by then, whatever it was computing."""
+ANSWER_S = 90.0
+END_S = 60.0
+"""A worker that is told to stop has ended by then, also where it hardly gets a core."""
 _M = TypeVar("_M")
 
 
@@ -128,6 +129,19 @@ class WorkerProcess:
         while self.socket.poll(0):
             self.heard.append(decode_to_router(self.socket.recv()))
 
+    def first_token(self, request_id: str) -> int:
+        """The first token heard of a request, which may still be on its way."""
+        while not self.tokens(request_id):
+            self.wait(StepReport)
+        return self.tokens(request_id)[0].token_id
+
+    def handoff_report(self, request_id: str) -> HandoffReport:
+        """What became of a request's hand-off from here."""
+        for message in self.heard:
+            if isinstance(message, HandoffReport) and message.event.request_id == request_id:
+                return message
+        return self.wait(HandoffReport, lambda m: m.event.request_id == request_id)
+
     def tokens(self, request_id: str) -> list[Token]:
         """Every token heard of a request."""
         return [
@@ -159,7 +173,11 @@ class WorkerProcess:
         self.send(Ping(ping_id=len(self.heard)))
         return self.wait(Pong).status.blocks_free
 
-    def wait_until_free(self, seconds: float = 10.0) -> None:
+    def has_heard(self) -> None:
+        """Waits until the worker has dealt with all that was sent before."""
+        self.blocks_free()
+
+    def wait_until_free(self, seconds: float = ANSWER_S) -> None:
         """Waits until every block of the worker is free again."""
         until = time.monotonic() + seconds
         while (free := self.blocks_free()) != self.total:
@@ -226,6 +244,11 @@ class Pair:
             cached_tokens=reserved.cached_tokens,
             kv_wire=kv_wire,
         )
+
+    def text(self, request_id: str) -> list[int]:
+        """All token ids of a split request: A's first and B's rest."""
+        rest = self.b.finish(request_id)
+        return [self.a.first_token(request_id), *rest]
 
     def split(
         self,

@@ -27,7 +27,10 @@ TEMPLATE = (
 SPECIAL = ["<pad>", "<s>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
 LETTERS = (97 - 33 + len(SPECIAL), 122 - 33 + len(SPECIAL))
 """Token ids of the letters a to y: bytes come after the special tokens, in byte-level order."""
-PATIENCE_S = 20.0
+SILENCE_S = 1.0
+"""Detection time where silence is to be noticed; elsewhere no busy stub is to be taken for lost."""
+PATIENCE_S = 90.0
+"""Nothing takes so long but what never comes: a busy machine only makes a test slower."""
 
 
 def make_tokenizer(folder: Path, *, template: bool = True) -> Tokenizer:
@@ -118,6 +121,11 @@ class Rig:
         await until(enough)
         return found
 
+    def go_on(self) -> None:
+        """Let every stub go on that stands at its `pause_at`."""
+        for stub in self.stubs.values():
+            stub.settings.pause_at = None
+
     async def until_usable(self, *boxes: str) -> None:
         """Wait until exactly these boxes are used."""
 
@@ -154,7 +162,7 @@ async def rig(
     settings: dict[str, StubSettings] | None = None,
     template: bool = True,
     wait: bool = True,
-    detection_s: float = 1.0,
+    detection_s: float = 10.0,
     **config: Any,
 ) -> AsyncGenerator[Rig]:
     """A router over one stub per box."""

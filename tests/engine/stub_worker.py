@@ -107,6 +107,8 @@ class StubSettings:
     """Go deaf by itself after giving the token of this index."""
     tokens_twice: bool = False
     """Say every token twice, as a careless resend would."""
+    pause_at: int | None = None
+    """Give no token of this index or a later one until this is None again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,6 +166,11 @@ class StubWorker:
     def held(self) -> int:
         """Requests, reservations and hand-offs that it still holds."""
         return len(self._work) + len(self._reserved) + len(self._outgoing)
+
+    @property
+    def paused(self) -> int:
+        """Requests that have come to `pause_at` and stand there."""
+        return sum(self._is_paused(work) for work in list(self._work.values()))
 
     @property
     def address(self) -> WorkerAddress:
@@ -410,7 +417,11 @@ class StubWorker:
 
     def _step(self, now_s: float) -> None:
         """One step: a token for every request that is ready."""
-        able = [w for w in self._work.values() if w.ready_s <= now_s and not w.handing_over]
+        able = [
+            work
+            for work in self._work.values()
+            if work.ready_s <= now_s and not work.handing_over and not self._is_paused(work)
+        ]
         tokens: list[Token] = []
         finished: list[Finished] = []
         prefilled: list[PrefillDone] = []
@@ -434,6 +445,10 @@ class StubWorker:
         if tokens:
             self._report(now_s, tokens, prefilled, finished, pieces, decode)
         self._maybe_mute(tokens)
+
+    def _is_paused(self, work: _Work) -> bool:
+        at = self.settings.pause_at
+        return at is not None and work.next_index >= at
 
     def _read_prompt(self, work: _Work, now_s: float) -> PrefillDone:
         prefill_s = work.unread / self.settings.prefill_tokens_per_s

@@ -20,7 +20,7 @@ from homesplit_engine.wire.messages import (
 )
 from homesplit_engine.wire.sockets import CONTROL_DOMAIN, Gatekeeper, connecting_socket
 
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 SILENCE_MS = 300
 
 

@@ -34,7 +34,7 @@ from homesplit_engine.wire.seal import Seal, new_seal_key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.client import WorkerProcess, reserve
+from tests.engine.client import ANSWER_S, WorkerProcess, reserve
 from tests.engine.tiny import make_model, prompt_of
 
 LAYERS, TOKENS, LAYER_BYTES = 3, 20, 2 * 2 * 8 * 4
@@ -135,7 +135,7 @@ def send(socket: zmq.Socket[Any], secret: HandoffSecret, sent: list[Sent]) -> No
 
 
 def answer(socket: zmq.Socket[Any], secret: HandoffSecret) -> Ack | Gone:
-    assert socket.poll(10_000), "no answer within 10 s"
+    assert socket.poll(1000 * ANSWER_S), f"no answer within {ANSWER_S:.0f} s"
     parts = socket.recv_multipart()
     head = decode_kv_head(parts[0])
     if isinstance(head, Gone):
@@ -243,6 +243,25 @@ def test_an_aborted_hand_off_is_told_and_freed(decoder: Decoder) -> None:
     assert "the fan stopped" in failed.what
     decoder.worker.wait_until_free()
     socket.close()
+
+
+@pytest.mark.parametrize(
+    "sent", [1, 4, 7], ids=["its opening alone", "half its frames", "all but its end"]
+)
+def test_a_prefill_box_that_dies_after_any_message_is_named_and_everything_is_freed(
+    decoder: Decoder, sent: int
+) -> None:
+    reserved = decoder.reserve(f"dies after {sent}", 50 + sent)
+    socket = decoder.peer(reserved.secret.password)
+    send(socket, reserved.secret, decoder.messages(reserved)[:sent])
+    # Messages are taken in their order: whoever is told of this one was heard before.
+    asked = Envelope(reservation_id="unknown", number=0, asks=True)
+    socket.send_multipart(Seal(new_seal_key()).raw_message(asked, b""))
+    assert isinstance(answer(socket, reserved.secret), Gone)
+    socket.close(linger=0)
+    failed = decoder.worker.wait(Failed, lambda m: m.request_id == reserved.request_id)
+    assert failed.kind == "handoff" and "the connection to A was lost" in failed.what
+    decoder.worker.wait_until_free()
 
 
 def test_a_peer_cannot_fill_another_peers_reservation(decoder: Decoder) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.router_kit import rig, stub_settings
+from tests.engine.router_kit import rig, stub_settings, until
 
 PLAIN = "/v1/completions"
 PROMPT = "a" * 100
@@ -18,8 +18,11 @@ async def test_who_would_wait_past_the_limit_is_refused_and_the_others_are_serve
 ) -> None:
     settings = {"left": stub_settings(prefill_tokens_per_s=500.0)}
     async with rig(tmp_path, boxes=("left",), settings=settings) as running:
-        # Measures: about 0.2 s a prompt.
+        await running.get("/health")  # the router's own question is not to be among the waiting
+        # Measures: 0.2 s a prompt, more where this computer is busy.
         await asyncio.gather(*(running.complete(PROMPT, 2) for _ in range(8)))
+        left = running.stubs["left"]
+        left.settings.pause_at = 0  # so that those who are let in stay ahead of the others
         body = {"prompt": PROMPT, "max_tokens": 2}
         headers = {"x-first-token-deadline-s": "1"}
 
@@ -28,15 +31,18 @@ async def test_who_would_wait_past_the_limit_is_refused_and_the_others_are_serve
                 await answer.read()
                 return answer.status, answer.headers.get("Retry-After")
 
-        seen = await asyncio.gather(*(ask() for _ in range(40)))
+        asked = [asyncio.create_task(ask()) for _ in range(40)]
+        await until(lambda: left.paused + sum(task.done() for task in asked) == 40)
+        running.go_on()
+        seen = await asyncio.gather(*asked)
         served = [status for status, _ in seen if status == 200]
         refused = [after for status, after in seen if status == 429]
         assert served and len(served) + len(refused) == 40
-        assert len(served) < 20
+        assert len(served) <= 5
         assert all(after is not None and int(after) >= 1 for after in refused)
         outcomes = [record.outcome for record in await running.records(48)]
         assert outcomes.count("rejected") == len(refused)
-        assert running.stubs["left"].held == 0
+        await until(lambda: left.held == 0)
 
 
 async def test_with_nobody_ahead_a_slow_box_refuses_nobody(tmp_path: Path) -> None:

@@ -15,7 +15,15 @@ from homesplit_engine.router.board import Board
 from homesplit_engine.router.gate import own_id
 from homesplit_engine.wire.messages import Reserve, Submit
 
-from tests.engine.router_kit import REPLICA, SPLIT, Rig, rig, stub_settings, until
+from tests.engine.router_kit import (
+    REPLICA,
+    SILENCE_S,
+    SPLIT,
+    Rig,
+    rig,
+    stub_settings,
+    until,
+)
 
 PROMPT = "twelve words"
 
@@ -59,11 +67,11 @@ async def test_replica_takes_the_boxes_in_turn(tmp_path: Path) -> None:
 
 
 async def test_a_switch_of_mode_leaves_the_request_in_flight_as_it_was(tmp_path: Path) -> None:
-    slow = {box: stub_settings(step_s=0.02) for box in ("left", "right")}
-    async with rig(tmp_path, settings=slow) as running:
+    async with rig(tmp_path, settings={"left": stub_settings(pause_at=5)}) as running:
         answer = asyncio.create_task(running.complete(PROMPT, 20))
-        await until(lambda: running.stubs["left"].held)
+        await until(lambda: running.stubs["left"].paused)
         await running.set_mode(SPLIT)
+        running.go_on()
         assert await answer == running.expected(PROMPT, 20)
         assert await running.complete(PROMPT, 3) == running.expected(PROMPT, 3)
         served = [record.served for record in await running.records(2)]
@@ -76,15 +84,16 @@ async def test_a_switch_of_mode_leaves_the_request_in_flight_as_it_was(tmp_path:
 async def test_an_answer_outlives_the_box_that_writes_it(
     tmp_path: Path, victim: str, how: str, setting: ModeSetting
 ) -> None:
-    slow = {box: stub_settings(step_s=0.02) for box in ("left", "right")}
-    async with rig(tmp_path, setting=setting, settings=slow, detection_s=0.4) as running:
+    paused = {box: stub_settings(pause_at=10) for box in ("left", "right")}
+    async with rig(tmp_path, setting=setting, settings=paused, detection_s=SILENCE_S) as running:
         answer = asyncio.create_task(running.complete(PROMPT, 30))
         writer = running.stubs["left" if setting.mode == "colocated" else "right"]
-        await until(lambda: writer.held)
+        await until(lambda: writer.paused)
         if how == "killed":
             running.stubs[victim].stop()
         else:
             running.stubs[victim].settings.deaf = True
+        running.go_on()
         assert await answer == running.expected(PROMPT, 30)
         (record,) = await running.records(1)
         assert record.output_tokens == 30
@@ -93,7 +102,7 @@ async def test_an_answer_outlives_the_box_that_writes_it(
 
 async def test_a_resumed_answer_says_so_and_why(tmp_path: Path) -> None:
     settings = {"left": stub_settings(mute_after=5), "right": stub_settings()}
-    async with rig(tmp_path, settings=settings, detection_s=0.4) as running:
+    async with rig(tmp_path, settings=settings, detection_s=SILENCE_S) as running:
         assert await running.complete(PROMPT, 10) == running.expected(PROMPT, 10)
         (record,) = await running.records(1)
         assert record.served == "resumed"
@@ -110,7 +119,7 @@ async def test_a_stop_string_over_the_border_of_a_move_is_cut_off_as_ever(
     tmp_path: Path, last: int
 ) -> None:
     settings = {"left": stub_settings(mute_after=last), "right": stub_settings()}
-    async with rig(tmp_path, settings=settings, detection_s=0.3) as running:
+    async with rig(tmp_path, settings=settings, detection_s=SILENCE_S) as running:
         whole = running.expected(PROMPT, 12)
         text = await running.complete(PROMPT, 12, stop=whole[4:8])
         assert text == whole[: whole.index(whole[4:8])]
@@ -120,7 +129,7 @@ async def test_a_stop_string_over_the_border_of_a_move_is_cut_off_as_ever(
 
 async def test_each_choice_keeps_its_log_probabilities_over_a_move(tmp_path: Path) -> None:
     settings = {"left": stub_settings(mute_after=3), "right": stub_settings()}
-    async with rig(tmp_path, settings=settings, detection_s=0.3) as running:
+    async with rig(tmp_path, settings=settings, detection_s=SILENCE_S) as running:
         body = {"prompt": PROMPT, "max_tokens": 9, "n": 2, "logprobs": 1, "seed": 3}
         texts, told = ["", ""], [0, 0]
         async for chunk in running.stream("/v1/completions", body):
@@ -135,7 +144,7 @@ async def test_a_box_that_wakes_up_is_taken_in_again_and_forgets_what_moved(
     tmp_path: Path,
 ) -> None:
     settings = {"left": stub_settings(mute_after=5), "right": stub_settings()}
-    async with rig(tmp_path, settings=settings, detection_s=0.4) as running:
+    async with rig(tmp_path, settings=settings, detection_s=SILENCE_S) as running:
         await running.complete(PROMPT, 9)
         left = running.stubs["left"]
         left.settings.mute_after, left.settings.deaf = None, False
@@ -147,13 +156,14 @@ async def test_a_box_that_wakes_up_is_taken_in_again_and_forgets_what_moved(
 async def test_with_every_box_gone_an_admitted_answer_waits_until_one_is_back(
     tmp_path: Path,
 ) -> None:
-    slow = {"left": stub_settings(step_s=0.02)}
-    async with rig(tmp_path, boxes=("left",), settings=slow, detection_s=0.4) as running:
+    paused = {"left": stub_settings(pause_at=5)}
+    async with rig(tmp_path, boxes=("left",), settings=paused) as running:
         answer = asyncio.create_task(running.complete(PROMPT, 20))
         left = running.stubs["left"]
-        await until(lambda: left.held)
+        await until(lambda: left.paused)
         left.stop()
         await running.until_usable()
+        running.go_on()
         left.start()
         assert await answer == running.expected(PROMPT, 20)
 
@@ -161,7 +171,7 @@ async def test_with_every_box_gone_an_admitted_answer_waits_until_one_is_back(
 async def test_without_any_box_a_new_request_gets_503_and_is_told_when_to_come_back(
     tmp_path: Path,
 ) -> None:
-    async with rig(tmp_path, boxes=("left",), detection_s=0.3) as running:
+    async with rig(tmp_path, boxes=("left",), detection_s=SILENCE_S) as running:
         running.stubs["left"].stop()
         await running.until_usable()
         body = {"prompt": PROMPT}
@@ -180,7 +190,7 @@ def _received_s(record: RequestRecord) -> float:
 async def test_a_hand_off_that_does_not_arrive_still_ends_in_the_right_text(
     tmp_path: Path, how: str
 ) -> None:
-    async with rig(tmp_path, setting=SPLIT, detection_s=0.3) as running:
+    async with rig(tmp_path, setting=SPLIT, detection_s=SILENCE_S) as running:
         await running.complete(PROMPT, 2)  # one good hand-off tells how long it takes
         running.stubs["left"].settings.handoff = how  # type: ignore[assignment]
         assert await running.complete(PROMPT, 9) == running.expected(PROMPT, 9)
@@ -215,26 +225,27 @@ async def test_with_every_box_full_a_new_request_gets_429(tmp_path: Path) -> Non
 
 
 async def test_the_queue_is_bounded(tmp_path: Path) -> None:
-    slow = {"left": stub_settings(prefill_tokens_per_s=5.0)}
-    async with rig(tmp_path, boxes=("left",), settings=slow, max_waiting=2) as running:
+    paused = {"left": stub_settings(pause_at=0)}
+    async with rig(tmp_path, boxes=("left",), settings=paused, max_waiting=2) as running:
+        # The router's own first question waits as well, and takes nobody's place.
         waiting = [asyncio.create_task(running.complete(PROMPT, 2)) for _ in range(2)]
 
         async def both_wait() -> bool:
             status = await running.get("/homesplit/status")
-            return status["requests"]["waiting"] >= 2
+            return status["requests"]["waiting"] == len(submits(running, "left")) == 2
 
         await until(both_wait)
         status, answer = await running.post("/v1/completions", {"prompt": PROMPT})
         assert status == 429
         assert answer["error"]["type"] == "rate_limit_error"
-        for task in waiting:
-            task.cancel()
+        running.go_on()
+        assert await asyncio.gather(*waiting) == [running.expected(PROMPT, 2)] * 2
 
 
 async def test_workers_that_differ_are_never_paired_and_the_field_is_named(
     tmp_path: Path,
 ) -> None:
-    # Deaf until the left one is in use: whoever answers first sets what is served.
+    # Deaf until the left one is in use, so that it is the right one that is not.
     other = stub_settings(fingerprint_fields={"dtype": "float16"}, deaf=True)
     async with rig(tmp_path, setting=SPLIT, settings={"right": other}, wait=False) as running:
         await running.until_usable("left")
@@ -251,10 +262,11 @@ async def test_workers_that_differ_are_never_paired_and_the_field_is_named(
 
 
 async def test_a_client_that_leaves_frees_the_worker(tmp_path: Path) -> None:
-    slow = {box: stub_settings(step_s=0.02) for box in ("left", "right")}
-    async with rig(tmp_path, setting=SPLIT, settings=slow) as running:
+    async with rig(
+        tmp_path, setting=SPLIT, settings={"right": stub_settings(pause_at=5)}
+    ) as running:
         answer = asyncio.create_task(running.complete(PROMPT, 500))
-        await until(lambda: running.stubs["right"].held)
+        await until(lambda: running.stubs["right"].paused)
         answer.cancel()
         await until(lambda: not any(stub.held for stub in running.stubs.values()))
         (record,) = await running.records(1)
@@ -262,13 +274,12 @@ async def test_a_client_that_leaves_frees_the_worker(tmp_path: Path) -> None:
 
 
 async def test_a_request_is_cancelled_by_its_id(tmp_path: Path) -> None:
-    slow = {box: stub_settings(step_s=0.02) for box in ("left", "right")}
-    async with rig(tmp_path, settings=slow) as running:
+    async with rig(tmp_path, settings={"left": stub_settings(pause_at=5)}) as running:
         body = {"prompt": PROMPT, "max_tokens": 500}
         answer = asyncio.create_task(
             running.post("/v1/completions", body, **{"x-request-id": "mine-1"})
         )
-        await until(lambda: running.stubs["left"].held)
+        await until(lambda: running.stubs["left"].paused)
         _, told = await running.post("/homesplit/cancel", {"request_id": "mine-1"})
         assert told == {"cancelled": True}
         status, _ = await answer

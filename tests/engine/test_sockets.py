@@ -11,6 +11,9 @@ import zmq
 from homesplit_engine.config import Keys
 from homesplit_engine.wire import sockets
 
+WAIT_MS = 60_000
+QUIET_MS = 500
+
 
 def keys(name: str) -> Keys:
     public, secret = zmq.curve_keypair()
@@ -49,18 +52,18 @@ def connected(
 def test_the_allowed_key_is_let_in_and_named() -> None:
     with listening() as (server, endpoint), connected(endpoint, ROUTER) as client:
         client.send(b"hello")
-        assert server.poll(5000)
+        assert server.poll(WAIT_MS)
         identity, frame = server.recv_multipart(copy=False)
         assert sockets.peer_name(frame) == "router"
         server.send_multipart([identity.bytes, b"welcome"])
-        assert client.poll(5000)
+        assert client.poll(WAIT_MS)
         assert client.recv() == b"welcome"
 
 
 def test_another_key_is_not_let_in() -> None:
     with listening() as (server, endpoint), connected(endpoint, STRANGER) as client:
         client.send(b"hello")
-        assert not server.poll(500)
+        assert not server.poll(QUIET_MS)
 
 
 def test_a_server_with_another_key_is_not_talked_to() -> None:
@@ -69,15 +72,18 @@ def test_a_server_with_another_key_is_not_talked_to() -> None:
         connected(endpoint, ROUTER, server_key=STRANGER.public) as client,
     ):
         client.send(b"hello")
-        assert not server.poll(500)
+        assert not server.poll(QUIET_MS)
 
 
 def test_an_oversized_message_never_arrives() -> None:
     with listening(max_bytes=1000) as (server, endpoint), connected(endpoint, ROUTER) as client:
         client.send(b"x" * 2000)
-        assert not server.poll(500)
-        client.send(b"x" * 50)
-        assert server.poll(5000)
+        # Small ones follow until one comes: those that are sent before the break go down with it.
+        for _ in range(WAIT_MS // QUIET_MS):
+            client.send(b"x" * 50)
+            if server.poll(QUIET_MS):
+                break
+        assert len(server.recv_multipart(zmq.NOBLOCK)[1]) == 50
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -77,7 +77,7 @@ def steps_of(state: State, computer: Computer, told: list[ToRouter]) -> Steps:
     )
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_step_that_never_ends_is_given_up_at_its_next_layer_when_the_worker_stops() -> None:
     shared, told = state(), list[ToRouter]()
     assert shared.scheduler.add(a_request("long"), now_s=0.0) is None
@@ -91,7 +91,7 @@ def test_a_step_that_never_ends_is_given_up_at_its_next_layer_when_the_worker_st
     assert (computer.layers_run, told) == (5, [])
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_step_that_ends_before_the_stop_is_told() -> None:
     shared, told = state(), list[ToRouter]()
     assert shared.scheduler.add(a_request("short"), now_s=0.0) is None
@@ -112,7 +112,7 @@ def test_a_step_that_ends_before_the_stop_is_told() -> None:
     assert [m.finished[0].request_id for m in told if isinstance(m, StepReport)] == ["short"]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_thread_that_dies_ends_the_step_loop_and_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

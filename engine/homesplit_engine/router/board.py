@@ -68,9 +68,9 @@ class Board:
     # -------------------------------------------------------------- sums
 
     def counts(self) -> RequestCounts:
-        """Requests writing an answer, and before their first token."""
-        waiting = sum(flight.waiting for flight in self)
-        return RequestCounts(running=len(self._flights) - waiting, waiting=waiting)
+        """Clients' requests writing an answer, and before their first token."""
+        waiting = [flight.waiting for flight in self if not flight.order.internal]
+        return RequestCounts(running=len(waiting) - sum(waiting), waiting=sum(waiting))
 
     def tokens_waiting(self) -> int:
         """Prompt tokens of the requests that still wait for their first token."""

@@ -76,6 +76,8 @@ class Fleet:
         self._usable = asyncio.Event()
         self.fingerprint: str | None = None
         """Of the workers in use; None before the first one answers."""
+        self._settled_s = time.monotonic() + config.detection_s
+        """From then on what is served stays; sooner once a client was served."""
         self._turn = 0
         self._context = zmq.asyncio.Context()
         self.links = {
@@ -113,23 +115,35 @@ class Fleet:
     def _choose_fingerprint(self) -> None:
         """The first worker in the settings file's order that answers sets what is served.
 
-        It stays while any worker with it lives, so that a stranger coming up changes nothing.
+        Within the detection time it may come later than others, unless a client was served by
+        then. Afterwards what is served stays while any worker with it lives, so that a stranger
+        coming up changes nothing.
         """
         alive = [link.ready for link in self.links.values() if link.alive and link.ready]
-        if alive and all(ready.fingerprint != self.fingerprint for ready in alive):
+        none_left = all(ready.fingerprint != self.fingerprint for ready in alive)
+        if alive and (none_left or time.monotonic() < self._settled_s):
             self.fingerprint = alive[0].fingerprint
 
     def on_ready(self, link: WorkerLink) -> None:
         """A worker answers (again)."""
+        used_before = [other for other in self.usable() if other is not link]
         self._choose_fingerprint()
+        for other in used_before:
+            self._tell_if_unlike(other)
         self._prefixes.forget(link.box)
         self.feed.tell(WorkerBack(box=link.box, at_s=time.monotonic()))
+        if not self._tell_if_unlike(link):
+            log.info("%s: taken in", link.box)
+            self._usable.set()
+
+    def _tell_if_unlike(self, link: WorkerLink) -> bool:
+        """Whether a living worker can't be used beside those that are, which is told."""
         why = self.why_not(link)
-        log.info("%s: %s", link.box, f"not used: {why}" if why else "taken in")
-        if why:
-            self.fault(link.box, "fingerprint", f"{link.box} is not used: {why}")
-            return
-        self._usable.set()
+        if why is None:
+            return False
+        log.info("%s: not used: %s", link.box, why)
+        self.fault(link.box, "fingerprint", f"{link.box} is not used: {why}")
+        return True
 
     def on_lost(self, link: WorkerLink, why: str) -> None:
         """A worker stopped answering: whoever was on it goes on elsewhere."""
@@ -220,6 +234,8 @@ class Fleet:
         decision = decide(flight.order.setting, views, links, self._ask(flight), self._turn)
         if decision is not None:
             flight.fingerprint = self.fingerprint
+            if not flight.order.internal:
+                self._settled_s = 0.0
         return decision
 
     def place_again(self, flight: Flight, reason: str, avoid: str | None) -> Decision | None:

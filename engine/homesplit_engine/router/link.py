@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any, Protocol, cast
@@ -75,8 +76,12 @@ class WorkerLink:
         self._pings: dict[int, float] = {}
         self._next_ping = 0
         self._owed_cancels: list[str] = []
+        self._reached = asyncio.Event()
+        """Set when a connection is made: who is there is greeted at once."""
         self._socket = _client_socket(context, address, keys)
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitor = self._socket.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+        )
         self._socket.connect(address.control_endpoint)
         self._tasks = [
             asyncio.create_task(work, name=f"{name} {address.box}")
@@ -181,7 +186,17 @@ class WorkerLink:
                 self._ping()
                 ping_s = now_s + pause_s
             wake_s = min(ping_s, max(self._silence_s, may_judge_s)) if self.alive else ping_s
-            await asyncio.sleep(max(0.0, wake_s - now_s))
+            if await self._is_reached(wake_s - now_s):
+                ping_s = 0.0
+
+    async def _is_reached(self, within_s: float) -> bool:
+        """Wait so long at most; whether a connection was made meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, within_s)):
+                await self._reached.wait()
+        reached = self._reached.is_set()
+        self._reached.clear()
+        return reached
 
     @property
     def _silence_s(self) -> float:
@@ -198,8 +213,10 @@ class WorkerLink:
     async def _watch(self) -> None:
         """A closed connection is a loss at once: a killed worker needn't be waited out."""
         while True:
-            await recv_monitor_message(self._monitor)
-            if self.alive:
+            event = (await recv_monitor_message(self._monitor))["event"]
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._reached.set()
+            elif self.alive:
                 self._lose("the connection closed; has the worker ended?")
 
     def _lose(self, why: str) -> None:

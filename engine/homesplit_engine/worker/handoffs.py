@@ -31,10 +31,11 @@ class Handoffs:
         with state.changed:
             if not state.scheduler.commit(arrived.request_id, arrived.first_token.token_id):
                 return False
+            # Told before a step may take it up: the router hears of the commit, then of tokens.
+            self._tell(
+                Committed(request_id=arrived.request_id, bytes=arrived.bytes, tokens=arrived.tokens)
+            )
             state.changed.notify()
-        self._tell(
-            Committed(request_id=arrived.request_id, bytes=arrived.bytes, tokens=arrived.tokens)
-        )
         return True
 
     def not_arrived(self, request_id: str, why: str) -> None:
