@@ -50,7 +50,7 @@ def _document(box: BoxProfile) -> dict[str, Any]:
 def _text(reading: Reading, divisor: float, unit: str) -> str:
     if reading.value is None:
         return f"unknown: {reading.why}"
-    spread = f", spread {reading.spread:.0%}" if reading.spread is not None else ""
+    spread = f", ±{reading.spread / 2:.0%}" if reading.spread is not None else ""
     return f"{reading.value / divisor:.3g} {unit} ({reading.method}{spread})"
 
 

@@ -137,6 +137,8 @@ STYLES = {
     "handoff": "$handoff",
     "a": "bold $a",
     "b": "bold $b",
+    "bar-a": "$a",
+    "bar-b": "$b",
     "queue": "$queue",
     "!key": "bold reverse $key",
     "!strong": "bold reverse $foreground",

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile, FoundBox
 from homesplit.core.reading import Reading
 from homesplit.core.state import RunState, link_between
 from homesplit.view import numbers
-from homesplit.view.spans import EMPTY, Line, Lines, Span, bar, clean, crop, fit, line, wrap
+from homesplit.view.spans import (
+    EMPTY,
+    Line,
+    Lines,
+    Span,
+    bar,
+    clean,
+    crop,
+    fit,
+    line,
+    width_of,
+    wrap,
+)
 
 LOOPBACK_LABEL = "loopback: teaches the mechanism, measures no network"
 NOTHING_FOUND = (
@@ -21,6 +34,8 @@ NOTHING_FOUND = (
     "Only this machine at hand? homesplit demo shows the whole road on it.",
 )
 LETTERS = ("A", "B")
+ALIKE = 1.05
+"""Boxes that differ by less are called alike."""
 
 
 def seconds_since(stamp: str | None, now: datetime) -> float | None:
@@ -36,49 +51,74 @@ def seconds_since(stamp: str | None, now: datetime) -> float | None:
     return (now - then).total_seconds()
 
 
-def _columns(width: int) -> tuple[int, int, int, int, int]:
-    """Widths of name, address, found by, trust, probe."""
+class Columns(NamedTuple):
+    """Widths of the list's columns; `found_by` 0 where it stands behind the tick instead."""
+
+    name: int
+    address: int
+    found_by: int
+    host_key: int
+    measured: int
+
+
+_NARROW = Columns(13, 14, 0, 10, 12)
+_LEAST = Columns(16, 17, 16, 12, 13)
+_MARK, _USABLE = 4, 20
+"""The cells of the letter before a machine and of the tick behind it."""
+
+
+def columns(state: RunState, width: int) -> Columns:
+    """As wide as what they hold, as far as there is room."""
     if width < 90:
-        return 13, 14, 0, 10, 12
-    spare = min(max(width - 100, 0) // 3, 10)
-    return 16 + spare, 17 + spare, 16 + spare, 12, 13
+        return _NARROW
+    found = list(_LEAST)
+    room = max(width - _MARK - _USABLE - sum(_LEAST), 0)
+    for column, text in ((2, _found_by), (0, _name), (1, _address)):
+        longest = max((len(text(box)) + 2 for box in state.boxes), default=0)
+        more = min(max(longest - found[column], 0), room)
+        found[column] += more
+        room -= more
+    return Columns(*found)
 
 
-def header(width: int) -> Line:
+def header(state: RunState, width: int) -> Line:
     """The names of the list's columns."""
-    name, address, found, trust, probe = _columns(width)
-    parts: list[Span] = [Span("    ")]
-    for text, cells in (
-        ("name", name),
-        ("address", address),
-        ("found by", found),
-        ("host key", trust),
-        ("measured", probe),
-        ("usable", 20),
-    ):
+    parts: list[Span] = [Span(" " * _MARK)]
+    names = ("name", "address", "found by", "host key", "measured")
+    wide = columns(state, width)
+    for text, cells in zip(names, wide, strict=True):
         if cells:
             parts.extend(fit(line(Span(text, "dim")), cells))
+    parts.append(Span("usable" if wide.found_by else "usable, found by", "dim"))
     return crop(tuple(parts), width)
 
 
 def row(state: RunState, box: FoundBox, now: datetime, width: int) -> Line:
     """One machine of the list."""
-    name, address, found, trust, probe = _columns(width)
+    wide = columns(state, width)
     chosen = state.choices.boxes.index(box.name) if box.name in state.choices.boxes else None
-    mark = Span("    ") if chosen is None else Span(f" {LETTERS[chosen]}● ", "ab"[chosen])
-    cells = [
-        (line(Span(clean(box.name), "strong" if box.usable else "dim")), name),
-        (line(_address(box)), address),
-        (line(Span(clean(", ".join(box.found_by)), "dim")), found),
-        (line(_trust(box)), trust),
-        (line(_probe_age(state, box, now)), probe),
-    ]
+    mark = Span(" " * _MARK) if chosen is None else Span(f" {LETTERS[chosen]}● ", "ab"[chosen])
+    cells = (
+        Span(_name(box), "strong" if box.usable else "dim"),
+        Span(_address(box)),
+        Span(_found_by(box), "dim"),
+        _trust(box),
+        _probe_age(state, box, now),
+    )
     parts: list[Span] = [mark]
-    for text, cells_wide in cells:
+    for text, cells_wide in zip(cells, wide, strict=True):
         if cells_wide:
-            parts.extend(fit(text, cells_wide - 1))
+            parts.extend(fit(line(text), cells_wide - 1))
             parts.append(Span(" "))
-    return crop((*parts, *_usable(box)), width)
+    return crop((*parts, *_usable(box, with_source=not wide.found_by)), width)
+
+
+def _name(box: FoundBox) -> str:
+    return clean(box.name)
+
+
+def _found_by(box: FoundBox) -> str:
+    return clean(", ".join(box.found_by))
 
 
 def _address(box: FoundBox) -> str:
@@ -104,17 +144,22 @@ def _probe_age(state: RunState, box: FoundBox, now: datetime) -> Span:
     return Span(numbers.age(seconds_since(profile.probed_at, now)))
 
 
-def _usable(box: FoundBox) -> Line:
+def _usable(box: FoundBox, *, with_source: bool) -> Line:
     if box.usable:
-        return line(Span("✓", "good"), " usable")
+        return line(Span("✓", "good"), " ", Span(_found_by(box) if with_source else "usable"))
     return line(Span("✗ ", "bad"), Span(clean(box.why or "not usable"), "dim"))
 
 
 # --------------------------------------------------------------------------- two cards
 
+LINK_WIDTH = 30
 
-def cards(state: RunState, width: int) -> Lines:
-    """The chosen machines side by side and the link between them, or what to do to see them."""
+
+def cards(state: RunState, width: int, *, tall: bool = True) -> Lines:
+    """The chosen machines side by side and the link between them, or what to do to see them.
+
+    Where it is not `tall`, figures stand in the same line as their bars.
+    """
     chosen = state.choices.boxes
     if not chosen:
         return (
@@ -127,17 +172,43 @@ def cards(state: RunState, width: int) -> Lines:
             ),
         )
     wide = width >= 100
-    card = (width - 34) // 2 if wide else (width - 2) // 2
-    blocks = [_card(state, name, number, card) for number, name in enumerate(chosen)]
+    card = (width - LINK_WIDTH - 4) // 2 if wide else (width - 2) // 2
+    blocks = [_card(state, name, number, card, tall) for number, name in enumerate(chosen)]
+    notes = [_notes(state, name, card) for name in chosen]
     if len(chosen) == 1:
         other = wrap("Choose a second machine with space.", card, "dim")
         blocks.append((line(Span("B", "b"), Span(" – nobody yet", "dim")), EMPTY, *other))
-        return _side_by_side(blocks, card, (), 30 if wide else 0)
+        both = [(*blocks[0], *notes[0]), blocks[1]]
+        return _side_by_side(both, card, (), LINK_WIDTH if wide else 0)
     link = link_between(state, chosen[0], chosen[1])
-    drawn = link_card(chosen[0], chosen[1], link, 30 if wide else width)
+    drawn = link_card(chosen[0], chosen[1], link, LINK_WIDTH if wide else width)
+    told = meaning(state, width)
     if wide:
-        return _side_by_side(blocks, card, (EMPTY, *drawn), 30)
-    return (*_side_by_side(blocks, card, (), 0), EMPTY, *drawn)
+        both = [(*block, *note) for block, note in zip(blocks, notes, strict=True)]
+        return (*_side_by_side(both, card, (EMPTY, *drawn), LINK_WIDTH), *_apart(told))
+    below = _side_by_side(notes, card, (), 0)
+    return (*_side_by_side(blocks, card, (), 0), EMPTY, *drawn, *_apart(told), *_apart(below))
+
+
+def _apart(lines: Lines) -> Lines:
+    """The lines with an empty one before them; none stay none."""
+    return (EMPTY, *lines) if lines else ()
+
+
+def meaning(state: RunState, width: int) -> Lines:
+    """What the difference between the two chosen boxes is good for, in words."""
+    profiles = [state.profiles.get(name) for name in state.choices.boxes]
+    if len(profiles) != 2 or profiles[0] is None or profiles[1] is None:
+        return ()
+    a, b = profiles[0], profiles[1]
+    dtype = _best_dtype(a, [a, b])
+    read = (a.flops_per_s.get(dtype or ""), b.flops_per_s.get(dtype or ""))
+    write = (a.memory_bytes_per_s, b.memory_bytes_per_s)
+    told = (
+        _compared("Reading a prompt (prefill) takes arithmetic", a, b, *read),
+        _compared("Writing the answer (decode) takes memory bandwidth", a, b, *write),
+    )
+    return tuple(row for text in told if text for row in wrap(text, width, "dim"))
 
 
 def _side_by_side(blocks: list[Lines], card: int, middle: Lines, middle_width: int) -> Lines:
@@ -153,44 +224,48 @@ def _side_by_side(blocks: list[Lines], card: int, middle: Lines, middle_width: i
     return tuple(rows)
 
 
-def _card(state: RunState, name: str, number: int, width: int) -> Lines:
-    letter = line(Span(LETTERS[number], "ab"[number]), " ", Span(clean(name), "strong"), Span("  "))
+def _card(state: RunState, name: str, number: int, width: int, tall: bool) -> Lines:
+    role = "ab"[number]
+    letter = line(Span(LETTERS[number], role), " ", Span(clean(name), "strong"), Span("  "))
     profile = state.profiles.get(name)
     if profile is None:
         return (letter, EMPTY, *wrap("Not measured yet: p measures it.", width, "dim"))
     others = [state.profiles[box] for box in state.choices.boxes if box in state.profiles]
     what = clean(profile.accelerators[0].name if profile.accelerators else profile.cpu or "")
-    lines: list[Line] = [crop((*letter, Span(f"{profile.device} {what}", "dim")), width)]
+    rows: list[Line] = [crop((*letter, Span(f"{profile.device} {what}", "dim")), width)]
+    draw = _measure_tall if tall else _measure
+    for label, reading, compared, show in _measures(profile, others):
+        top = max((other.value for other in compared if other.value), default=reading.value or 0)
+        rows.extend(draw(label, reading, top, show, role, width))
+    return tuple(rows)
+
+
+Show = Callable[[float | None], str]
+
+
+def _measures(
+    profile: BoxProfile, others: list[BoxProfile]
+) -> Iterator[tuple[str, Reading, list[Reading], Show]]:
+    """What is compared: name, this box's reading, all readings, how it is written."""
     best = _best_dtype(profile, others)
     if best:
-        lines.append(
-            _measure(
-                f"arithmetic {best}",
-                profile.flops_per_s[best],
-                [p.flops_per_s[best] for p in others if best in p.flops_per_s],
-                numbers.arithmetic,
-                width,
-            )
-        )
-    lines.append(
-        _measure(
-            "bandwidth",
-            profile.memory_bytes_per_s,
-            [p.memory_bytes_per_s for p in others],
-            numbers.bandwidth,
-            width,
-        )
-    )
-    lines.append(
-        _measure(
-            "memory", profile.memory_bytes, [p.memory_bytes for p in others], numbers.size, width
-        )
-    )
-    lines.extend(_power(profile, width))
+        shared = [p.flops_per_s[best] for p in others if best in p.flops_per_s]
+        yield f"arithmetic {best}", profile.flops_per_s[best], shared, numbers.arithmetic
+    bandwidths = [p.memory_bytes_per_s for p in others]
+    yield "bandwidth", profile.memory_bytes_per_s, bandwidths, numbers.bandwidth
+    yield "memory", profile.memory_bytes, [p.memory_bytes for p in others], numbers.size
+
+
+def _notes(state: RunState, name: str, width: int) -> Lines:
+    """Power, and what was odd about the measurement."""
+    profile = state.profiles.get(name)
+    if profile is None:
+        return ()
+    rows = list(_power(profile, width))
     for warning in profile.warnings[:2]:
         told = wrap(warning, width - 2, "dim")
-        lines.extend((Span("! " if n == 0 else "  ", "warn"), *row) for n, row in enumerate(told))
-    return tuple(lines)
+        rows.extend((Span("! " if n == 0 else "  ", "warn"), *row) for n, row in enumerate(told))
+    return tuple(rows)
 
 
 def _best_dtype(profile: BoxProfile, others: list[BoxProfile]) -> str | None:
@@ -204,23 +279,47 @@ def _best_dtype(profile: BoxProfile, others: list[BoxProfile]) -> str | None:
     return max(shared or known, key=lambda dtype: known[dtype])
 
 
-def _measure(
-    label: str,
-    reading: Reading,
-    compared: list[Reading],
-    show: Callable[[float | None], str],
-    width: int,
-) -> Line:
+def _measure(label: str, reading: Reading, top: float, show: Show, role: str, width: int) -> Lines:
     """A label, a bar against the larger of the two boxes, and the figure or why there is none."""
     head = fit(line(Span(label, "dim")), 16)
     if reading.value is None:
-        return crop((*head, Span(f"{numbers.MISSING} {clean(reading.why or '')}", "dim")), width)
-    top = max((other.value for other in compared if other.value), default=reading.value)
-    figure = show(reading.value)
+        why = Span(f"{numbers.MISSING} {clean(reading.why or '')}", "dim")
+        return (crop((*head, why), width),)
+    drawn = bar(reading.value / top if top else 0, max(width - 16 - 20, 4), f"bar-{role}")
+    return (crop((*head, *drawn, Span(" "), *_figure(reading, show)), width),)
+
+
+def _measure_tall(
+    label: str, reading: Reading, top: float, show: Show, role: str, width: int
+) -> Lines:
+    """The label and the figure or why there is none, and the bar below them."""
+    if reading.value is None:
+        head = fit(line(Span(label, "dim")), 16)
+        why = wrap(f"{numbers.MISSING} {reading.why or ''}", max(width - 16, 10), "dim")
+        blank = Span(" " * 16)
+        return tuple((*head, *row) if n == 0 else (blank, *row) for n, row in enumerate(why))
+    told = _figure(reading, show)
+    room = max(width - width_of(told) - 1, 1)
+    drawn = bar(reading.value / top if top else 0, width, f"bar-{role}")
+    return ((*fit(line(Span(label, "dim")), room), Span(" "), *told), drawn)
+
+
+def _figure(reading: Reading, show: Show) -> Line:
     spread = f" ±{reading.spread * 50:.0f} %" if reading.spread else ""
-    room = width - 16 - 20
-    drawn = bar(reading.value / top if top else 0, max(room, 4), "key")
-    return crop((*head, *drawn, Span(f" {figure}", "strong"), Span(spread, "dim")), width)
+    return line(Span(show(reading.value), "strong"), Span(spread, "dim"))
+
+
+def _compared(
+    what: str, a: BoxProfile, b: BoxProfile, first: Reading | None, second: Reading | None
+) -> str:
+    """`what`, and how many times as much of it the stronger box has; empty without figures."""
+    if first is None or second is None or not first.value or not second.value:
+        return ""
+    more, less = (a, b) if first.value >= second.value else (b, a)
+    times = max(first.value, second.value) / min(first.value, second.value)
+    if times < ALIKE:
+        return f"{what}: {a.name} and {b.name} are alike."
+    return f"{what}: {more.name} has {numbers.significant(times, 2)} times that of {less.name}."
 
 
 def _power(profile: BoxProfile, width: int) -> Lines:
@@ -264,27 +363,25 @@ def _ways(link: LinkProfile, a: str) -> tuple[Reading, Reading]:
 
 
 def _link_facts(link: LinkProfile, forward: Reading, width: int) -> Lines:
-    facts: list[Line] = []
     if link.loopback:
         return wrap(LOOPBACK_LABEL, width, "warn")
+    told: list[str] = []
     if link.label_bytes_per_s:
         label = numbers.link_rate(link.label_bytes_per_s)
-        told = (
-            f"{numbers.share(forward.value / link.label_bytes_per_s)} of its label {label}"
-            if forward.value
-            else f"label {label}"
-        )
-        facts.extend(wrap(told, width, "dim"))
+        share = numbers.share(forward.value / link.label_bytes_per_s) if forward.value else ""
+        told.append(f"{share} of its label {label}" if share else f"label {label}")
     p50, p99 = link.latency_s.p50, link.latency_s.p99
     if p50.known:
-        text = f"round trip {numbers.seconds(p50.value)}, p99 {numbers.seconds(p99.value)}"
-        facts.extend(wrap(text, width, "dim"))
+        told.append(f"round trip {numbers.seconds(p50.value)}, p99 {numbers.seconds(p99.value)}")
     coded = link.encrypted_a_to_b
     if coded.known:
-        facts.append(line(Span(f"encrypted {numbers.link_rate(coded.value)}", "dim")))
+        told.append(f"encrypted {numbers.link_rate(coded.value)}")
+    # One after the other where there is room, else a line each.
+    facts = [" · ".join(told)] if width >= 60 else told
+    rows = [row for fact in facts for row in wrap(fact, width, "dim")]
     for warning in link.warnings[:2]:
-        facts.extend(wrap(f"! {warning}", width, "warn"))
-    return tuple(crop(fact, width) for fact in facts)
+        rows.extend(wrap(f"! {warning}", width, "warn"))
+    return tuple(rows)
 
 
 def _arrow(a: str, b: str, text: str, width: int, *, forward: bool, role: str) -> Line:

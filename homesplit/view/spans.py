@@ -1,7 +1,8 @@
 """Text as the views make it: lines of spans, each with the role that the theme colours.
 
 Roles: `` (plain), `dim`, `strong`, `good`, `bad`, `warn`, `key`, `prefill`, `decode`,
-`handoff`, `mixed`, `a`, `b`, and any of them with `!` before it for reversed text.
+`handoff`, `mixed`, `a`, `b`, `bar-a`, `bar-b`, and any of them with `!` before it for reversed
+text.
 """
 
 from __future__ import annotations

@@ -20,6 +20,9 @@ from homesplit.view.spans import Lines, wrap
 LIST_SHARE = 40
 """Per cent of the screen's height that the list may take; beyond that it scrolls."""
 
+TALL = 34
+"""Rows from which on a figure has a line of its own above its bar."""
+
 
 class MachinesScreen(StageScreen):
     """The first stop."""
@@ -50,7 +53,7 @@ class MachinesScreen(StageScreen):
             tuple(
                 (box.name, machines.row(self.state, box, now, width)) for box in self.state.boxes
             ),
-            machines.header(width),
+            machines.header(self.state, width),
         )
         rows.styles.max_height = max(self.size.height * LIST_SHARE // 100, 3)
         rows.display = bool(self.state.boxes)
@@ -67,7 +70,7 @@ class MachinesScreen(StageScreen):
         )
 
     def _cards(self, width: int, height: int) -> Lines:
-        return machines.cards(self.state, width)
+        return machines.cards(self.state, width, tall=self.size.height >= TALL)
 
     @on(Rows.Clicked, "#machines")
     def action_choose(self) -> None:
