@@ -13,6 +13,7 @@ from typing import Protocol
 
 from homesplit.errors import UnreachableError
 from homesplit.io.running import Output, Pipes, Running
+from homesplit.io.said import count
 from homesplit.io.shell import opening
 
 
@@ -166,8 +167,7 @@ class Box(ABC):
 
     async def _part_bytes(self, part: str, total: int) -> int:
         output = await self.run(f"wc -c < {shlex.quote(part)} 2>/dev/null || echo 0")
-        text = output.stdout.strip()
-        done = int(text) if text.isdigit() else 0
+        done = count(output.stdout.strip()) or 0
         return done if done <= total else 0
 
     async def _pour(

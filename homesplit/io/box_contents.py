@@ -6,6 +6,7 @@ from homesplit.core.brought import Brought, Piece, PieceKind
 from homesplit.io.box import Box
 from homesplit.io.box_facts import ROOT, WHOLE
 from homesplit.io.remote_process import WHO
+from homesplit.io.said import count
 
 _DEADLINE_S = 60.0
 
@@ -71,4 +72,5 @@ def _piece(text: str) -> Piece | None:
 
 
 def _bytes(text: str) -> int | None:
-    return int(text) * 1024 if text.isdigit() else None
+    size = count(text)
+    return None if size is None else size * 1024

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from homesplit.errors import DeployError
 from homesplit.io.box import Box
+from homesplit.io.said import count
 
 ROOT = ".local/share/homesplit/box"
 """Everything on a box lies here, under the home of its user."""
@@ -158,8 +159,8 @@ def parse(text: str, box: str) -> BoxFacts:
         )
     client, _, server = _connection(one.get("ssh", ""))
     hexes = {int(text, 16) for text in many.get("listen_hex", []) if _is_hex(text)}
-    plain = {int(text) for text in many.get("listen", []) if text.isdigit()}
-    free = one.get("free_kb", "")
+    plain = {port for port in map(count, many.get("listen", [])) if port is not None}
+    free = count(one.get("free_kb", ""))
     return BoxFacts(
         home=one["home"],
         user=one["user"],
@@ -167,7 +168,7 @@ def parse(text: str, box: str) -> BoxFacts:
         machine=one["machine"],
         libc=one.get("libc", ""),
         pythons=tuple(p for p in map(_python, many.get("python", [])) if p),
-        free_bytes=int(free) * 1024 if free.isdigit() else None,
+        free_bytes=None if free is None else free * 1024,
         gpu=one.get("gpu"),
         unit=one.get("unit") == "yes",
         desk_address=client,
@@ -190,7 +191,7 @@ def _connection(text: str) -> tuple[str | None, str | None, str | None]:
 
 
 def _python(text: str) -> Python | None:
-    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+) (/.+)", text)
+    match = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4}) (/.+)", text)
     if match is None:
         return None
     return Python(version=(int(match[1]), int(match[2]), int(match[3])), path=match[4])

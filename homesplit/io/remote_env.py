@@ -14,6 +14,7 @@ from homesplit.io.box_facts import WHOLE
 from homesplit.io.model_store import hash_file
 from homesplit.io.remote_process import WHO
 from homesplit.io.remote_root import must
+from homesplit.io.said import count
 from homesplit.io.wheelhouse import Wheelhouse
 
 _INSTALL_DEADLINE_S = 3600.0
@@ -183,4 +184,5 @@ async def _sizes(box: Box, folder: str) -> dict[str, int]:
         'printf "%s %s\\n" "$(wc -c <"$f")" "$f"; done; exit 0'
     )
     pairs = (line.split(maxsplit=1) for line in output.stdout.splitlines())
-    return {pair[1]: int(pair[0]) for pair in pairs if len(pair) == 2 and pair[0].isdigit()}
+    sizes = ((pair[1], count(pair[0])) for pair in pairs if len(pair) == 2)
+    return {name: size for name, size in sizes if size is not None}

@@ -10,6 +10,7 @@ from typing import Literal
 from homesplit.errors import DeployError, UnreachableError
 from homesplit.io.box import Box
 from homesplit.io.remote_root import must
+from homesplit.io.said import count
 
 Role = Literal["worker", "router"]
 Life = Literal["running", "crashed", "rebooted", "none"]
@@ -260,10 +261,9 @@ def parse_states(text: str) -> dict[Role, ProcessState]:
                 key, _, value = rest.partition(" ")
                 words[key] = value
         state = _life(words)
-        pid = words.get(state, "")
         found[role] = ProcessState(
             state=state,
-            pid=int(pid) if pid.isdigit() else None,
+            pid=count(words.get(state, "")),
             said=words.get("said"),
             ready=words.get("ready"),
         )

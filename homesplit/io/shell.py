@@ -7,6 +7,7 @@ print lies before the begin marker and is dropped.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 COMMAND = (
@@ -16,6 +17,10 @@ COMMAND = (
     'printf "%s %s\\n" "$t" "$c" >&2; printf "%s %s\\n" "$t" "$c"\''
 )
 """Given to the login shell: no backslash before a quote, no `!`, nothing that differs by shell."""
+NO_STATUS = -1
+"""The exit status of a script whose end marker has none behind it: the box is not to be trusted."""
+_STATUS = re.compile(rb"[0-9]{1,3}")
+_LONGEST_STATUS = 3
 
 
 def opening(script: str, token: str) -> bytes:
@@ -28,7 +33,8 @@ def opening(script: str, token: str) -> bytes:
 class Between:
     """Takes a stream in pieces and gives back only what lies between the two markers.
 
-    `code` is the script's exit status once the end marker has come, else None.
+    `code` is the script's exit status once the end marker has come, else None. What follows is
+    not heard.
     """
 
     token: str
@@ -74,12 +80,11 @@ class Between:
             cut = len(self._held) - keep
             payload, self._held = self._held[:cut], self._held[cut:]
             return payload
-        end = self._held.find(b"\n", at + 1)
-        if end < 0:
-            payload, self._held = self._held[:at], self._held[at:]
-            return payload
-        self.code = int(self._held[at + len(marker) : end])
-        payload, self._held = self._held[:at], b""
+        payload, self._held = self._held[:at], self._held[at:]
+        status, newline, _ = self._held[len(marker) :].partition(b"\n")
+        if newline or len(status) > _LONGEST_STATUS:
+            self.code = int(status) if _STATUS.fullmatch(status) else NO_STATUS
+            self._held = b""
         return payload
 
 
