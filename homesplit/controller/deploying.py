@@ -106,7 +106,7 @@ class Deploying(Serving, Loading):
             return
         else:
             told = "Another shell changed the deployment."
-        self.cancel("serve")
+        self._let_go()
         await self.ended("serve")
         if recorded is None:
             self.emit(events.DeploymentSeen(deployment=None))
@@ -119,7 +119,7 @@ class Deploying(Serving, Loading):
         """Stop the engine on the boxes."""
 
         async def work(ctx: Context) -> None:
-            self.cancel("serve")
+            self._let_go()
             await stage_module("deploy").down(ctx)
             self.emit(events.DeploymentSeen(deployment=None))
 
@@ -130,12 +130,17 @@ class Deploying(Serving, Loading):
         boxes = self.removable_boxes()
 
         async def work(ctx: Context) -> None:
-            self.cancel("serve")
+            self._let_go()
             for box in boxes:
                 await stage_module("deploy").remove(ctx, box)
             self.emit(events.DeploymentSeen(deployment=None))
 
         self.start("remove", work)
+
+    def _let_go(self) -> None:
+        """Offer no more requests to what is about to end, and follow it no longer."""
+        for name in ("bench", "targets", "serve"):
+            self.cancel(name)
 
     def removable_boxes(self) -> tuple[str, ...]:
         """The chosen boxes; after a new start, those of the deployment that was found."""

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,7 @@ class Terminal:
     """The app on a lab's desk in a tmux of its own."""
 
     def __init__(self, road: Road, folder: Path) -> None:
+        self.road = road
         self._socket = str(folder / "tmux")
         words = [
             *exec_command(road.lab.lab, DESK),
@@ -67,13 +68,21 @@ class Terminal:
 
     def wait_for(self, *words: str, limit_s: float = SOON_S) -> str:
         """The screen once all these words are on it."""
+        return self.wait_until(
+            lambda shown: all(word in shown for word in words), f"{words}", limit_s
+        )
+
+    def wait_until(
+        self, is_there: Callable[[str], bool], what: str, limit_s: float = SOON_S
+    ) -> str:
+        """The screen once it is so."""
         deadline = time.monotonic() + limit_s
         while True:
             shown = self.shown()
-            if all(word in shown for word in words):
+            if is_there(shown):
                 return shown
             if time.monotonic() > deadline:
-                raise AssertionError(f"{words} did not appear in {limit_s:g} s:\n{shown}")
+                raise AssertionError(f"{what} did not appear in {limit_s:g} s:\n{shown}")
             time.sleep(POLL_S)
 
     def has_ended(self) -> bool:
@@ -108,6 +117,7 @@ def test_keys_lead_from_two_machines_found_to_a_model_that_serves(terminal: Term
     a_plan_is_made(terminal)
     the_plan_is_deployed(terminal)
     load_shows_in_monitor(terminal)
+    another_shell_is_noticed(terminal)
     terminal.press("q")
     deadline = time.monotonic() + SOON_S
     while not terminal.has_ended():
@@ -119,7 +129,9 @@ def test_keys_lead_from_two_machines_found_to_a_model_that_serves(terminal: Term
 def boxes_are_chosen_and_measured(terminal: Terminal) -> None:
     """Both are found, space chooses them, p measures them and the link."""
     terminal.wait_for("atlas", "borea", "choose this machine")
-    terminal.press("Space", "Down", "Space")
+    terminal.wait_until(lambda shown: shown.count("✓ usable") >= 2, "two usable machines")
+    # Whoever was found first: they stand by their names, this machine last.
+    terminal.press("Home", "Space", "Down", "Space")
     terminal.wait_for("A● atlas", "B● borea")
     terminal.press("p")
     shown = terminal.wait_for("Gbit/s", "go on to the plan", limit_s=LONG_S)
@@ -150,3 +162,10 @@ def load_shows_in_monitor(terminal: Terminal) -> None:
     terminal.wait_for("What each box does", "start the load")
     terminal.press("l")
     terminal.wait_for("open the chosen request", limit_s=LONG_S)
+
+
+def another_shell_is_noticed(terminal: Terminal) -> None:
+    """What is stopped elsewhere goes from the screen by itself."""
+    done = terminal.road.run("down", timeout_s=LONG_S)
+    assert done.returncode == 0, done.stderr
+    terminal.wait_for("nothing is running")

@@ -8,18 +8,18 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from homesplit.controller import Controller, Said
 from homesplit.errors import HomesplitError
+from homesplit.tui.screens.over import Over
 from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import numbers
 from homesplit.view.spans import EMPTY, Line, Lines, Span, line, wrap
 
 
-class ChatScreen(ModalScreen[None]):
+class ChatScreen(Over[None]):
     """A dialog over Monitor, so that the strips behind it go on."""
 
     AUTO_FOCUS = "Input"

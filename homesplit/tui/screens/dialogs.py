@@ -11,9 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from homesplit.tui.screens.over import Over
 from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view.spans import EMPTY, Lines, wrap
@@ -23,7 +23,7 @@ def _paragraphs(text: str, width: int) -> Lines:
     return tuple(row for part in text.split("\n") for row in (wrap(part, width) or (EMPTY,)))
 
 
-class Question(ModalScreen[bool]):
+class Question(Over[bool]):
     """A question with yes and no; nothing happens without a yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -67,7 +67,7 @@ class TrustKey(Question):
         )
 
 
-class Ask(ModalScreen[str | None]):
+class Ask(Over[str | None]):
     """One line of text, or a secret whose characters are not shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Back")]
@@ -102,7 +102,7 @@ class Ask(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-class Reading(ModalScreen[None]):
+class Reading(Over[None]):
     """Something to read at length."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "close", "Back")]

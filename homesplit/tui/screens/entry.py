@@ -7,13 +7,13 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
 
+from homesplit.tui.screens.over import Over
 from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import Draw, LinesView
 
 
-class EntryScreen(ModalScreen[str | None]):
+class EntryScreen(Over[str | None]):
     """Closes with `repeat`, `note` or nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -9,15 +9,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 
+from homesplit.tui.screens.over import Over
 from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.rows import Row, Rows
 from homesplit.view.spans import wrap
 
 
-class Pick(ModalScreen[str | None]):
+class Pick(Over[str | None]):
     """Rows by id; enter picks, escape picks nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
