@@ -19,10 +19,12 @@ from homesplit.cli.load_arguments import (
     trace_plan,
     workload_of,
 )
-from homesplit.cli.output import add_json, command_context, print_json
+from homesplit.cli.output import add_json, command_context, print_json, without_outcome
+from homesplit.cli.progress_line import with_progress_line
 from homesplit.core.bench_result import (
     BenchResult,
     bench_document,
+    bench_sentence,
     energy_sentence,
     rate_text,
     seconds_text,
@@ -58,9 +60,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """0 when at least one request was completed, 1 when there is no data."""
-    if args.capacity:
-        return _capacity(command_context(), args)
-    result = asyncio.run(_bench(command_context(), args))
+    with with_progress_line(command_context()) as ctx:
+        if args.capacity:
+            return _capacity(ctx, args)
+        shown = ctx if args.json else without_outcome(ctx, "bench")
+        result = asyncio.run(_bench(shown, args))
     if args.json:
         print_json(bench_document(result))
     else:
@@ -73,6 +77,9 @@ def _capacity(ctx: Context, args: argparse.Namespace) -> int:
     if args.trace is not None:
         raise UsageError("--capacity and --trace exclude each other.")
     workload = workload_of(ctx, args)
+
+    if not args.json:
+        ctx = without_outcome(ctx, "capacity")
 
     async def against(target: Target) -> CapacityResult:
         seconds = args.seconds or CAPACITY_SECONDS
@@ -141,7 +148,7 @@ def _replayed(args: argparse.Namespace) -> Workload:
 
 
 def _print_table(result: BenchResult) -> None:
-    """The figures by class as an aligned table on stdout."""
+    """The run in a sentence, then the figures by class as an aligned table on stdout."""
     summary = result.summary
     head = ("", "offered", "done", "TTFT p50", "p90", "TPOT p50", "stall p90", "attained", "good/s")
     rows: list[tuple[str, ...]] = [head]
@@ -160,6 +167,7 @@ def _print_table(result: BenchResult) -> None:
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    print(bench_sentence(result))
     for row in rows:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     print(energy_sentence([result]))

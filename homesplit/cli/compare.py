@@ -16,7 +16,8 @@ from homesplit.cli.load_arguments import (
     seed_of,
     workload_of,
 )
-from homesplit.cli.output import add_json, command_context, print_json
+from homesplit.cli.output import add_json, command_context, print_json, without_outcome
+from homesplit.cli.progress_line import with_progress_line
 from homesplit.core.bench_result import energy_sentence, rate_text, seconds_text
 from homesplit.core.compare_result import CompareResult, ModeRuns, compare_document
 from homesplit.errors import UsageError
@@ -55,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     """0 when every mode gave figures and the texts agree, else 1."""
     if args.repeats < 1:
         raise UsageError("--repeats must be 1 or more.")
-    result = asyncio.run(_compare(command_context(), args))
+    with with_progress_line(command_context()) as ctx:
+        shown = ctx if args.json else without_outcome(ctx, "compare", ("recalibrate",))
+        result = asyncio.run(_compare(shown, args))
     if args.json:
         print_json(compare_document(result))
     else:
@@ -82,6 +85,7 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
             repeats=args.repeats,
             seed=seed_of(args),
             also=[Target(url=url, api_key=also_key, model=args.also_model) for url in args.also],
+            warm_up=args.warm_up,
             price_per_kwh=price_of(args),
         )
 
@@ -124,6 +128,8 @@ def _print(result: CompareResult) -> None:
     print(f"text over {result.compared_prompts} prompts: {texts}")
     for each in result.divergences:
         print(each.sentence)
+    if result.trade:
+        print(result.trade)
     print(result.verdict.sentence)
     for note in (*result.notes, *result.learnt):
         print(f"note: {note}")

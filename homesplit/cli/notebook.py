@@ -11,6 +11,7 @@ import msgspec
 
 from homesplit.cli.load_arguments import add_server_arguments, api_key_of
 from homesplit.cli.output import add_json, command_context, print_json
+from homesplit.cli.progress_line import with_progress_line
 from homesplit.core.entry import KINDS
 from homesplit.stages.bench import Target, deployed
 from homesplit.stages.context import Context
@@ -82,7 +83,8 @@ def _note(args: argparse.Namespace) -> int:
 
 
 def _repeat(args: argparse.Namespace) -> int:
-    found = asyncio.run(_again(command_context(), args))
+    with with_progress_line(command_context()) as ctx:
+        found = asyncio.run(_again(ctx, args))
     if args.json:
         changes = [{**msgspec.to_builtins(c), "sentence": c.words} for c in found.changes]
         print_json({**msgspec.to_builtins(found), "changes": changes})

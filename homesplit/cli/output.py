@@ -7,6 +7,8 @@ import contextlib
 import os
 import select
 import sys
+from collections.abc import Container
+from dataclasses import replace
 from typing import Any, TextIO
 
 import msgspec
@@ -74,6 +76,18 @@ def tell(event: events.Event) -> None:
             say(f"{box}: {sentence}" if box else sentence)
         case _:
             pass
+
+
+def without_outcome(ctx: Context, stage: str, steps: Container[str] = ()) -> Context:
+    """The context of a command that prints this stage's outcome itself: not told twice."""
+
+    def emit(event: events.Event) -> None:
+        ended = isinstance(event, events.StageEnded) and event.stage == stage
+        shown = isinstance(event, events.Progress) and event.step in steps
+        if not ended and not shown:
+            ctx.emit(event)
+
+    return replace(ctx, emit=emit)
 
 
 def command_context() -> Context:

@@ -14,6 +14,8 @@ from homesplit.stages.context import Context
 _BAR_CELLS = 30
 _PLAIN_STEP = 0.1
 """Without a terminal a line is written for each further tenth only."""
+_PLAIN_STEP_OF_TIME = 0.25
+"""The same of what merely takes its time, as a load does."""
 
 
 @contextmanager
@@ -30,7 +32,7 @@ class _Line:
     def __init__(self, ctx: Context) -> None:
         self._tell = ctx.emit
         self._open = False
-        self._tenths: dict[tuple[str | None, str], int] = {}
+        self._reached: dict[tuple[str | None, str], int] = {}
         self._terminal = sys.stderr.isatty()
 
     def emit(self, event: Event) -> None:
@@ -58,7 +60,8 @@ class _Line:
 
     def _step(self, event: Progress, share: float) -> None:
         key = (event.box, event.step)
-        tenth = int(share / _PLAIN_STEP)
-        if self._tenths.get(key) != tenth:
-            self._tenths[key] = tenth
+        size = _PLAIN_STEP_OF_TIME if event.unit == "s" else _PLAIN_STEP
+        reached = int(share / size)
+        if self._reached.get(key) != reached:
+            self._reached[key] = reached
             self._tell(event)

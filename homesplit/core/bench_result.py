@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from msgspec import Struct
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.served import ServerSide, Timed
-from homesplit.core.summary import RunSummary, inside
+from homesplit.core.summary import WINDOW_RULE, RunSummary, inside
 from homesplit.core.workload import Workload
 
 
@@ -43,6 +43,10 @@ class BenchResult(Struct, frozen=True, kw_only=True):
     """Where a foreign server is; None for homesplit's own router."""
     beside: tuple[str, ...] = ()
     """What the figures don't show: the server's ways, a late generator, others' load."""
+    gathered: tuple[str, ...] = ()
+    """Those of `beside` that a comparison tells of all its runs together."""
+    late: bool = False
+    """Whether the generator's own lateness is worth a word."""
     price_per_kwh: float | None = None
     """What the user pays for a kilowatt-hour, in the user's own currency."""
     entry: str | None = None
@@ -61,6 +65,7 @@ def figures_document(summary: RunSummary) -> dict[str, Any]:
         "warm_up_s": summary.warm_up_s,
         "lateness_p99_s": summary.lateness_p99_s,
         "notes": list(summary.notes),
+        "window_rule": WINDOW_RULE,
     }
     return {**document, "no_data": summary.no_data} if summary.no_data else document
 
@@ -124,7 +129,7 @@ def _per_thousand(joules: float | None, tokens: int) -> float | None:
 def bench_document(result: BenchResult) -> dict[str, Any]:
     """What `bench --json` prints: the figures, then what they rest on; no raw records."""
     about = msgspec.to_builtins(result)
-    for key in ("summary", "logs", "workload"):
+    for key in ("summary", "logs", "workload", "timed", "gathered", "late"):
         del about[key]
     label = {"label": LOOPBACK_LABEL} if result.loopback else {}
     return {
@@ -132,7 +137,7 @@ def bench_document(result: BenchResult) -> dict[str, Any]:
         "workload": result.workload.name,
         "targets": msgspec.to_builtins(result.workload.targets),
         "arrivals": msgspec.to_builtins(result.workload.arrivals),
-        **{key: value for key, value in about.items() if key != "workload"},
+        **about,
         **energy_document([result]),
         **label,
         "sentence": bench_sentence(result),
@@ -191,14 +196,31 @@ def _latencies(figures: Figures) -> str:
     )
 
 
+def late_words(lag_p99_s: float) -> str:
+    """What the generator must say of itself where its lateness could colour the figures."""
+    return (
+        f"the load generator's own event loop woke up to {lag_p99_s * 1000:.2g} ms late (p99): "
+        "single gaps may be off by as much, means are not"
+    )
+
+
 def energy_sentence(runs: Sequence[BenchResult]) -> str:
     """Energy and cost of 1,000 good tokens in words, or why they were not measured."""
-    found = energy_document(runs)
-    joules, cost = found["joules_per_1000_good_tokens"], found["cost_per_1000_good_tokens"]
-    if joules is None:
-        return f"energy: not measured ({found['energy_why'] or 'no token was inside the targets'})"
-    money = f", {cost:.3g} in money" if cost is not None else ""
-    return f"energy: {joules:.3g} J for 1,000 good tokens, idle included{money}"
+    return f"energy: {energy_words(energy_document(runs))}"
+
+
+def energy_words(found: Mapping[str, Any]) -> str:
+    """What an energy document says, whole and less what the boxes draw at rest."""
+    whole, each = found.get("joules"), found.get("joules_per_1000_good_tokens")
+    if whole is None:
+        return f"not measured ({found.get('energy_why') or 'no reading'})"
+    if each is None:
+        return f"{whole:.3g} J, idle included, and no token was inside the targets"
+    cost = found.get("cost_per_1000_good_tokens")
+    above = found.get("joules_above_idle_per_1000_good_tokens")
+    money = "" if cost is None else f", {cost:.3g} in money"
+    rest = f"not known: {found.get('idle_why')}" if above is None else f"{above:.3g} J"
+    return f"{each:.3g} J for 1,000 good tokens with idle{money}; above idle {rest}"
 
 
 def rate_text(value: float | None) -> str:
@@ -212,4 +234,4 @@ def seconds_text(value: float | None) -> str:
         return "no data"
     if value == 0:
         return "0 s"
-    return f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:.3g} s"
+    return f"{value * 1000:.3g} ms" if value < 0.09995 else f"{value:.3g} s"

@@ -15,7 +15,7 @@ from homesplit.core.divergence import Divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import timeline
 from homesplit.core.predict_run import Predicted
-from homesplit.core.served import ServerSide
+from homesplit.core.served import WORTH_A_WORD_CORES, ServerSide
 from homesplit.core.summary import RunSummary, inside
 
 SIMPLER = ("colocated", "replica", "split", "auto")
@@ -47,9 +47,10 @@ class ModeRuns(Struct, frozen=True, kw_only=True):
         setting = self.setting
         if setting is None:
             return f"other server {self.url}"
-        if lossy(setting):
-            return f"{setting.mode}:{setting.kv_wire}"
-        return f"{setting.mode}:{setting.prefill}" if setting.mode == "colocated" else setting.mode
+        told = setting.mode == "colocated" or setting.prefill == "whole"
+        prefill = (setting.prefill,) if told else ()
+        wire = (setting.kv_wire,) if lossy(setting) else ()
+        return ":".join((setting.mode, *prefill, *wire))
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -81,6 +82,8 @@ class CompareResult(Struct, frozen=True, kw_only=True):
     """What the measured steps and hand-offs changed in what the plan goes by."""
     divergences: tuple[Divergence, ...] = ()
     """How far the texts of each mode whose hand-offs lose precision stray."""
+    trade: str | None = None
+    """What the split cost and took away against one box alone, in a sentence."""
     entry: str | None = None
 
 
@@ -89,19 +92,18 @@ def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
     able = [m for m in modes if m.pooled.no_data is None]
     if not able:
         return Verdict(mode=None, sentence="No data: no mode served.", low=None, high=None)
-    ranked = sorted(able, key=_order)
-    best = ranked[0]
-    if len(ranked) == 1:
+    best, *others = ranked(able)
+    if not others:
         sentence = f"Only {best.name} served; there is nothing to compare it with."
         return Verdict(mode=None, sentence=labelled(sentence, loopback), low=None, high=None)
-    second = ranked[1]
+    second = others[0]
     difference = _paired(best, second)
     if difference is None:
         sentence = f"Too few requests in common to tell {best.name} from {second.name}."
         return Verdict(mode=None, sentence=labelled(sentence, loopback), low=None, high=None)
     low, high = difference
     if low <= 0.0:
-        near = [m for m in ranked if m is best or _untold(best, m)]
+        near = [best, *(m for m in others if _untold(best, m))]
         simple = min(near, key=_simplicity)
         sentence = (
             f"No difference in goodput between {' and '.join(m.name for m in near)} "
@@ -121,13 +123,18 @@ def near_best(modes: Sequence[ModeRuns]) -> list[ModeRuns]:
 
     Empty where no mode was inside the targets, or too few requests are in common to tell.
     """
-    ranked = sorted((m for m in modes if m.pooled.no_data is None), key=_order)
-    if len(ranked) < 2 or _goodput(ranked[0]) <= 0:
+    served = ranked(modes)
+    if len(served) < 2 or _goodput(served[0]) <= 0:
         return []
-    best, *others = ranked
+    best, *others = served
     if any(_paired(best, other) is None for other in others):
         return []
     return sorted([best, *(m for m in others if _untold(best, m))], key=_simplicity)
+
+
+def ranked(modes: Sequence[ModeRuns]) -> list[ModeRuns]:
+    """Those with data by goodput, the most first; the simpler first where it is the same."""
+    return sorted((m for m in modes if m.pooled.no_data is None), key=_order)
 
 
 def _untold(best: ModeRuns, other: ModeRuns) -> bool:
@@ -189,6 +196,7 @@ def compare_document(result: CompareResult) -> dict[str, Any]:
         "compared_prompts": result.compared_prompts,
         "divergences": [divergence_document(each) for each in result.divergences],
         "verdict": msgspec.to_builtins(result.verdict),
+        "trade": result.trade,
         "repeats": result.repeats,
         "seed": result.seed,
         "loopback": result.loopback,
@@ -211,6 +219,7 @@ def _mode_document(mode: ModeRuns) -> dict[str, Any]:
         "mode": mode.setting.mode if mode.setting else "other",
         "prefill": mode.setting.prefill if mode.setting else None,
         "url": mode.url,
+        "model": mode.runs[0].model,
         "setting": msgspec.to_builtins(mode.setting),
         **figures_document(mode.pooled),
         "predicted": msgspec.to_builtins(mode.predicted),
@@ -235,6 +244,20 @@ def mean_background(mode: ModeRuns) -> dict[str, float]:
             if seen.mean_cores is not None:
                 told.setdefault(box, []).append(seen.mean_cores)
     return {box: sum(cores) / len(cores) for box, cores in told.items()}
+
+
+def background_notes(modes: Sequence[ModeRuns]) -> list[str]:
+    """A sentence for each box that other programs used: from which mode's mean to which."""
+    by_box: dict[str, list[float]] = {}
+    for mode in modes:
+        for box, cores in mean_background(mode).items():
+            by_box.setdefault(box, []).append(cores)
+    said = [
+        f"{box}: other programs took {min(cores):.1f} to {max(cores):.1f} cores, by mode"
+        for box, cores in sorted(by_box.items())
+        if max(cores) >= WORTH_A_WORD_CORES
+    ]
+    return [*said, *uneven_background(modes)]
 
 
 def uneven_background(modes: Sequence[ModeRuns]) -> list[str]:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 from homesplit_engine.status import RouterStatus
 from homesplit_engine.words import Figures
 from msgspec.structs import replace
 
-from homesplit.core.bench_result import BenchResult, bench_document, bench_sentence
+from homesplit.core.bench_result import (
+    BenchResult,
+    bench_document,
+    bench_sentence,
+    late_words,
+)
 from homesplit.core.entry import About
 from homesplit.core.events import LoadEnded, LoadStarted, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan, plan_load
@@ -216,12 +222,10 @@ def _result(
     warm_up: float | None,
 ) -> BenchResult:
     summary = summarise(plan, load.logs, workload.targets, warm_up=warm_up)
-    beside = (
-        *server.endpoint.notes,
-        *_generator_notes(load, summary.figures),
-        *_others_note(side),
-        *_background_notes(side),
-    )
+    late = _late(load, summary.figures)
+    gathered = (*((late_words(load.lag_p99_s or 0.0),) if late else ()), *_background_notes(side))
+    stopped = ("the run was stopped before its end",) if load.stopped else ()
+    beside = (*server.endpoint.notes, *stopped, *_others_note(side), *gathered)
     return BenchResult(
         workload=workload,
         seconds=plan.seconds,
@@ -231,6 +235,8 @@ def _result(
         api=server.endpoint.api,
         summary=replace(summary, notes=(*summary.notes, *beside)),
         beside=beside,
+        gathered=gathered,
+        late=late,
         server=side,
         setting=status.setting if status else None,
         fingerprint=status.fingerprint if status else None,
@@ -244,17 +250,10 @@ def _result(
     )
 
 
-def _generator_notes(load: LoadResult, figures: Figures) -> tuple[str, ...]:
-    """What the load generator must say of itself: lateness that could colour the figures."""
+def _late(load: LoadResult, figures: Figures) -> bool:
+    """Whether the generator woke late enough to colour the figures."""
     lag_s, each_s = load.lag_p99_s, figures.tpot_s.p50
-    stopped = ("the run was stopped before its end",) if load.stopped else ()
-    if lag_s is None or each_s is None or lag_s <= DISTORTED_SHARE * each_s:
-        return stopped
-    note = (
-        f"the load generator's own event loop woke up to {lag_s * 1000:.2g} ms late (p99): "
-        "single gaps may be off by as much, means are not"
-    )
-    return (*stopped, note)
+    return lag_s is not None and each_s is not None and lag_s > DISTORTED_SHARE * each_s
 
 
 def _others_note(side: ServerSide | None) -> tuple[str, ...]:
@@ -267,6 +266,11 @@ def _background_notes(side: ServerSide | None) -> tuple[str, ...]:
     """What ran on the boxes beside the load, where it was enough to colour the figures."""
     told = side.background.items() if side else ()
     return tuple(words for box, seen in told if (words := background_words(box, seen)))
+
+
+def _told_by_router(result: BenchResult) -> dict[str, Sequence[Any]]:
+    """The router's own record of each request, where somebody listened to it."""
+    return {"router": result.timed.records} if result.timed else {}
 
 
 def keep_run(ctx: Context, result: BenchResult) -> BenchResult:
@@ -287,6 +291,6 @@ def keep_run(ctx: Context, result: BenchResult) -> BenchResult:
         bench_sentence(result),
         bench_document(result),
         about=about,
-        raw={"requests": result.logs},
+        raw={"requests": result.logs, **_told_by_router(result)},
     )
     return replace(result, entry=entry)

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from homesplit_engine.records import KV_WIRES, MODES, KvWire, ModeSetting
 from msgspec.structs import replace
 
-from homesplit.core.bench_result import BenchResult
+from homesplit.core.bench_result import BenchResult, late_words
 from homesplit.core.compare_result import (
     CompareResult,
     ModeRuns,
+    background_notes,
     compare_document,
-    uneven_background,
     verdict,
 )
 from homesplit.core.divergence import lossy
@@ -30,13 +30,15 @@ from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
 from homesplit.core.predict_run import screen_figures
 from homesplit.core.prng import Prng
-from homesplit.core.summary import RunSummary, summarise, warm_up_s
+from homesplit.core.summary import RunSummary, summarise
+from homesplit.core.trade import trade
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.stages.bench import Prepared, Target, make_load, prepared, run_once
 from homesplit.stages.compare_texts import checked_settings, size_for, texts_agree
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import known_machines, record
+from homesplit.stages.plan import link_rate
 from homesplit.stages.predicted import Outlooks, predict_modes
 from homesplit.stages.recalibrate import take_back
 from homesplit.stages.serve import set_mode
@@ -70,26 +72,29 @@ async def compare(
     repeats: int = 2,
     seed: int = 1,
     also: Sequence[Target] = (),
+    warm_up: float | None = None,
     price_per_kwh: float | None = None,
 ) -> CompareResult:
     """Measure every mode (`colocated:whole`, `split`, …) and say which does better, if any.
 
-    Each server in `also` is one more column: it gets the same requests in its turn. The mode
-    in force before is set again at the end. Raises UsageError, EngineError.
+    Each server in `also` is one more column: it gets the same requests in its turn. `warm_up`
+    in seconds overrides the rule. The mode in force before is set again at the end. Raises
+    UsageError, EngineError.
     """
     load = make_load(workload, seconds=seconds, seed=seed)
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(prepared(target))
         before = _own_setting(server)
         settings = [parse_mode(text, before, _boxes(server)) for text in modes]
+        _refuse_twice(settings, modes)
         others = [await stack.enter_async_context(prepared(other)) for other in also]
         outlooks = await _outlooks(ctx, server, settings, workload, load)
         columns = [Column(server=server, setting=setting) for setting in settings]
         columns += [Column(server=other, setting=None) for other in others]
         try:
-            runs = await _all_runs(ctx, columns, workload, load, repeats, outlooks)
+            runs = await _all_runs(ctx, columns, workload, load, repeats, outlooks, warm_up)
             checked = checked_settings(settings)
-            measured = [_summary(each, load).figures for each in runs]
+            measured = [_summary(each).figures for each in runs]
             size = size_for(measured, len(checked), longer=any(map(lossy, checked)))
             texts = await texts_agree(ctx, server, checked, seed, size)
         finally:
@@ -98,19 +103,20 @@ async def compare(
         _pooled(
             column,
             [replace(run, price_per_kwh=price_per_kwh) for run in each],
-            load,
             outlooks,
             index,
         )
         for index, (column, each) in enumerate(zip(columns, runs, strict=True))
     ]
     loopback = runs[0][0].loopback
+    link = known_machines(ctx, runs[0][0].boxes)[1]
     result = CompareResult(
         modes=tuple(pooled),
         verdict=verdict(pooled, loopback),
         identical_text=texts.same,
         compared_prompts=texts.checked,
         divergences=texts.divergences,
+        trade=trade(pooled, link_rate(link)),
         repeats=repeats,
         seed=seed,
         loopback=loopback,
@@ -123,14 +129,14 @@ async def compare(
 
 
 def _pooled(
-    column: Column, runs: Sequence[BenchResult], load: LoadPlan, outlooks: Outlooks, index: int
+    column: Column, runs: Sequence[BenchResult], outlooks: Outlooks, index: int
 ) -> ModeRuns:
     own = column.setting is not None
     return ModeRuns(
         setting=column.setting,
         url=None if own else column.server.endpoint.url,
         runs=tuple(runs),
-        pooled=_summary(runs, load),
+        pooled=_summary(runs),
         predicted=outlooks.each[index] if own else None,
         predicted_why=outlooks.why[index] if own else "nothing is known of another server's boxes",
     )
@@ -170,6 +176,15 @@ def parse_mode(text: str, now: ModeSetting, boxes: Sequence[str]) -> ModeSetting
     )
 
 
+def _refuse_twice(settings: Sequence[ModeSetting], modes: Sequence[str]) -> None:
+    """Two columns of one arrangement could not be told apart afterwards."""
+    twice = [text for n, text in enumerate(modes) if settings[n] in settings[:n]]
+    if twice:
+        raise UsageError(
+            f"mode {twice[0].strip()} is named twice.", do_next="Name each once; see --repeats."
+        )
+
+
 def _own_setting(server: Prepared) -> ModeSetting:
     if server.status is None:
         raise EngineError(
@@ -205,6 +220,7 @@ async def _all_runs(
     load: LoadPlan,
     repeats: int,
     outlooks: Outlooks,
+    warm_up: float | None,
 ) -> list[list[BenchResult]]:
     """Every column once a round; odd rounds go backwards, so that drift favours nobody."""
     runs: list[list[BenchResult]] = [[] for _ in columns]
@@ -215,40 +231,49 @@ async def _all_runs(
             told = f"Round {turn + 1} of {repeats}: {columns[index].words}."
             ctx.emit(StageStarted(stage=STAGE, sentence=told))
             salt = salts.fork(turn, index).bits()
-            runs[index].append(await _column_run(ctx, columns[index], workload, load, salt))
-            ctx.emit(_told(columns[index], runs[index], load, outlooks, index))
+            run = await _column_run(ctx, columns[index], workload, load, salt, warm_up)
+            runs[index].append(run)
+            ctx.emit(_told(columns[index], runs[index], outlooks, index))
     return runs
 
 
 async def _column_run(
-    ctx: Context, column: Column, workload: Workload, load: LoadPlan, salt: int
+    ctx: Context,
+    column: Column,
+    workload: Workload,
+    load: LoadPlan,
+    salt: int,
+    warm_up: float | None,
 ) -> BenchResult:
     server = column.server
     if column.setting is not None:
         await set_mode(ctx, server.target.url, server.target.api_key, column.setting)
-    run = await run_once(ctx, server, workload, load, salt=salt)
+    run = await run_once(ctx, server, workload, load, salt=salt, warm_up=warm_up)
     return replace(run, setting=column.setting)
 
 
 def _told(
-    column: Column, runs: Sequence[BenchResult], load: LoadPlan, outlooks: Outlooks, index: int
+    column: Column, runs: Sequence[BenchResult], outlooks: Outlooks, index: int
 ) -> CompareRun:
     """The column's figures so far, as an event."""
     setting = column.setting
     return CompareRun(
         mode=setting.mode if setting else "other",
         prefill=setting.prefill if setting else column.server.endpoint.url,
-        figures=_summary(runs, load).figures,
+        figures=_summary(runs).figures,
         predicted=screen_figures(outlooks.each[index]) if setting else None,
         repeats=len(runs),
     )
 
 
-def _summary(runs: Sequence[BenchResult], load: LoadPlan) -> RunSummary:
+def _summary(runs: Sequence[BenchResult]) -> RunSummary:
     """One summary over all repeats: the runs stand one after the other on one clock."""
+    first = runs[0]
     if len(runs) == 1:
-        return runs[0].summary
-    start = warm_up_s(load.seconds)
+        # What stands beside the figures of a run is told of all runs together.
+        own = tuple(note for note in first.summary.notes if note not in first.beside)
+        return replace(first.summary, notes=own)
+    start = first.summary.warm_up_s
     shift_s = 0.0
     moved: list[RequestLog] = []
     for run in runs:
@@ -265,13 +290,21 @@ def _summary(runs: Sequence[BenchResult], load: LoadPlan) -> RunSummary:
                 )
             )
         shift_s += run.summary.figures.window_s
-    whole = replace(load, seconds=start + shift_s, closed=False)
-    return summarise(whole, moved, runs[0].workload.targets, warm_up=start)
+    whole = LoadPlan(
+        workload=first.workload.name,
+        seed=first.seed,
+        seconds=start + shift_s,
+        closed=False,
+        requests=(),
+    )
+    return summarise(whole, moved, first.workload.targets, warm_up=start)
 
 
 def _notes(modes: Sequence[ModeRuns]) -> tuple[str, ...]:
-    notes = [f"{mode.name}: {note}" for mode in modes for note in mode.pooled.notes]
-    notes += _run_notes(modes)
+    """What the figures can't say, each thing once."""
+    notes = _by_mode([(mode.name, note) for mode in modes for note in mode.pooled.notes])
+    notes += _beside(modes)
+    notes += background_notes(modes)
     for mode in modes:
         shares = [r.server.served_as_asked for r in mode.runs if r.server is not None]
         low = min((share for share in shares if share is not None), default=1.0)
@@ -280,18 +313,28 @@ def _notes(modes: Sequence[ModeRuns]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _run_notes(modes: Sequence[ModeRuns]) -> list[str]:
-    """What single runs told that their pooled figures don't: others' load, a late generator."""
-    rounds: dict[tuple[str, str], list[int]] = {}
-    for mode in modes:
-        for number, run in enumerate(mode.runs, 1):
-            for note in run.beside:
-                rounds.setdefault((mode.name, note), []).append(number)
+def _by_mode(told: Sequence[tuple[str, str]]) -> list[str]:
+    """Each note with all whom it was told of before it."""
+    of: dict[str, list[str]] = {}
+    for name, note in told:
+        of.setdefault(note, []).append(name)
+    return [f"{', '.join(dict.fromkeys(names))}: {note}" for note, names in of.items()]
+
+
+def _beside(modes: Sequence[ModeRuns]) -> list[str]:
+    """What single runs told that their pooled figures don't: a server's ways, others' load.
+
+    A late generator and other programs are told of all runs together.
+    """
+    runs = [(mode, turn, run) for mode in modes for turn, run in enumerate(mode.runs, 1)]
     told = [
-        f"{name}, round {' and '.join(map(str, numbers))}: {note}"
-        for (name, note), numbers in rounds.items()
+        (f"{mode.name} round {turn}", note)
+        for mode, turn, run in runs
+        for note in run.beside
+        if note not in run.gathered
     ]
-    return [*told, *uneven_background(modes)]
+    late = [run.lag_p99_s for _, _, run in runs if run.late and run.lag_p99_s is not None]
+    return [*_by_mode(told), *([late_words(max(late))] if late else [])]
 
 
 def _keep(ctx: Context, result: CompareResult) -> CompareResult:
@@ -310,6 +353,7 @@ def _keep(ctx: Context, result: CompareResult) -> CompareResult:
             divergences=tuple(each.sentence for each in result.divergences),
         )
     )
+    sentence = f"{result.trade} {told.sentence}" if result.trade else told.sentence
     boxes, link = known_machines(ctx, first.boxes)
     about = About(
         seeds={"load": result.seed},
@@ -317,9 +361,14 @@ def _keep(ctx: Context, result: CompareResult) -> CompareResult:
         fingerprint=first.fingerprint,
         boxes=boxes,
         link=link,
-        settings={"workload": first.workload, "seconds": first.seconds, "repeats": result.repeats},
+        settings={
+            "workload": first.workload,
+            "seconds": first.seconds,
+            "repeats": result.repeats,
+            "warm_up_s": first.summary.warm_up_s,
+        },
         loopback=result.loopback,
     )
-    entry = record(ctx, "comparison", told.sentence, compare_document(result), about=about, raw=raw)
-    ctx.emit(StageEnded(stage=STAGE, sentence=told.sentence))
+    entry = record(ctx, "comparison", sentence, compare_document(result), about=about, raw=raw)
+    ctx.emit(StageEnded(stage=STAGE, sentence=sentence))
     return replace(result, entry=entry)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from homesplit.core.bench_result import energy_words
+
 Page = dict[str, Any]
 
 INTRO = """All times are seconds where no unit stands. **TTFT** is the time from sending a \
@@ -163,13 +165,5 @@ def _of_row(name: str, figures: dict[str, Any]) -> list[str]:
     if each is not None:
         said.append(f"{name}: goodput per box {each:.3g} requests/s")
     if "joules_per_1000_good_tokens" in figures:
-        said.append(f"{name}: {_energy(figures)}")
+        said.append(f"{name}: energy {energy_words(figures)}")
     return said
-
-
-def _energy(figures: dict[str, Any]) -> str:
-    joules, cost = figures["joules_per_1000_good_tokens"], figures.get("cost_per_1000_good_tokens")
-    if joules is None:
-        return f"energy not measured ({figures.get('energy_why') or 'no good token'})"
-    money = f", costing {cost:.3g}" if cost is not None else ""
-    return f"{joules:.3g} J for 1,000 good tokens, idle included{money}"

@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from homesplit.core.bench_result import BenchResult, energy_document, energy_sentence
+from homesplit.core.bench_result import (
+    BenchResult,
+    bench_document,
+    energy_document,
+    energy_sentence,
+)
 from homesplit.core.compare_result import ModeRuns, mean_background, uneven_background
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
 from homesplit.core.served import Background, Energy, Timed, server_side
-from homesplit.core.summary import summarise
+from homesplit.core.summary import WINDOW_RULE, summarise
 from homesplit.core.workload import Arrivals, Targets, Workload
 from tests.core.test_served import record
 
@@ -54,7 +59,11 @@ def result(
         summary=summarise(nothing, (), Targets()),
         server=replace(
             side,
-            energy=Energy(joules=joules, why=None if joules is not None else "a: no meter"),
+            energy=Energy(
+                joules=joules,
+                why=None if joules is not None else "a: no meter",
+                idle_why="no idle power",
+            ),
             background={
                 box: Background(mean_cores=seen, most_cores=seen)
                 for box, seen in (cores or {}).items()
@@ -91,7 +100,27 @@ def test_nothing_good_has_no_cost_and_that_is_the_reason() -> None:
     found = energy_document([late])
     assert found["cost_per_1000_good_tokens"] is None
     assert found["cost_why"] == "no token was inside the targets"
-    assert energy_sentence([late]) == "energy: not measured (no token was inside the targets)"
+    assert energy_sentence([late]) == (
+        "energy: 100 J, idle included, and no token was inside the targets"
+    )
+
+
+def test_energy_is_told_whole_and_above_idle_or_with_the_reason() -> None:
+    plain = result(36.0, None)
+    assert energy_sentence([plain]) == (
+        "energy: 3.6e+03 J for 1,000 good tokens with idle; above idle not known: no idle power"
+    )
+    assert plain.server is not None
+    energy = Energy(joules=36.0, above_idle_joules=9.0)
+    known = replace(plain, server=replace(plain.server, energy=energy))
+    assert energy_sentence([known]).endswith("; above idle 900 J")
+    assert energy_sentence([result(None, None)]) == "energy: not measured (a: no meter)"
+
+
+def test_the_document_of_a_run_holds_no_steps_and_says_how_its_window_is_cut() -> None:
+    document = bench_document(result(1.0, None))
+    assert document["window_rule"] == WINDOW_RULE
+    assert not {"logs", "timed", "summary"} & document.keys()
 
 
 def runs(mode: str | None, *cores: dict[str, float]) -> ModeRuns:

@@ -93,7 +93,8 @@ async def test_a_slower_mode_loses_and_the_verdict_is_in_the_notebook(tmp_path: 
     assert [(event.mode, event.repeats) for event in runs].count(("split", 2)) == 1
     entries = list_entries(context(tmp_path))
     assert [entry.kind for entry in entries] == ["comparison"]
-    assert entries[0].sentence == result.verdict.sentence
+    assert result.trade is not None and "of TTFT at p50 against a alone" in result.trade
+    assert entries[0].sentence == f"{result.trade} {result.verdict.sentence}"
     _, raw = show_entry(context(tmp_path), entries[0].id)
     assert len(raw) == 4 and all(raw.values())
 
@@ -159,6 +160,35 @@ async def test_another_server_is_one_more_column_with_the_same_requests(tmp_path
     assert foreign["attainment"] == 0.0 and own["attainment"] == 1.0
     assert foreign["predicted"] is None and "another server" in foreign["predicted_why"]
     assert result.verdict.mode == "split"
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+async def test_what_stands_beside_the_figures_is_told_once(tmp_path: Path, repeats: int) -> None:
+    strict = Manners(strict_fields=True, ttft_s=0.02)
+    async with fake_router(EVEN) as router, fake_server(strict) as other:
+        also = [Target(url=other.url)]
+        result = await run(tmp_path, router.url, "split", also=also, repeats=repeats)
+    assert len(set(result.notes)) == len(result.notes)
+    assert len([note for note in result.notes if "knows no ignore_eos" in note]) == 1
+    late = [note for note in result.notes if "event loop woke" in note]
+    assert len(late) <= 1
+
+
+async def test_a_warm_up_of_ones_own_is_kept(tmp_path: Path) -> None:
+    async with fake_router(EVEN) as router:
+        result = await run(tmp_path, router.url, "colocated", "split", warm_up=0.5)
+    assert {run.summary.warm_up_s for mode in result.modes for run in mode.runs} == {0.5}
+    assert all(mode.pooled.warm_up_s == 0.5 for mode in result.modes)
+
+
+async def test_arrangements_that_share_a_mode_keep_their_records_apart(tmp_path: Path) -> None:
+    async with fake_router({"replica": QUICK, "colocated": QUICK}) as router:
+        result = await run(tmp_path, router.url, "replica:whole", "replica", repeats=1)
+        with pytest.raises(UsageError, match="named twice"):
+            await run(tmp_path, router.url, "replica", "replica:chunked")
+    assert [mode.name for mode in result.modes] == ["replica:whole", "replica"]
+    _, raw = show_entry(context(tmp_path), "1")
+    assert set(raw) == {"replica:whole round 1", "replica round 1"}
 
 
 async def test_without_probes_there_is_no_prediction_and_the_reason_stands(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""What the split trades: time to first token against one box alone, for stalls taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from homesplit_engine.words import arrival_gaps_s, ttft_s
+
+from homesplit.core.bench_result import seconds_text
+from homesplit.core.bootstrap import Interval, interval, quantile
+from homesplit.core.compare_result import LEAST_PAIRS, ModeRuns, ranked
+from homesplit.core.measured import RequestLog, timeline
+
+Key = tuple[int, int]
+"""Round and request."""
+
+
+def trade(modes: Sequence[ModeRuns], link_bytes_per_s: float | None) -> str | None:
+    """One sentence over the requests that both completed; None where one of the two is missing.
+
+    The time is the median difference of the same request's TTFT, with its 95 % bootstrap
+    interval; a stall is a gap between two arrivals beyond the TPOT target.
+    """
+    split = next((m for m in ranked(modes) if _mode(m) == "split"), None)
+    alone = next((m for m in ranked(modes) if _mode(m) == "colocated"), None)
+    if split is None or alone is None:
+        return None
+    ours, theirs = _completed(split), _completed(alone)
+    common = sorted(ours.keys() & theirs.keys())
+    if len(common) < LEAST_PAIRS:
+        return None
+    gaps = [_ttft(ours[key]) - _ttft(theirs[key]) for key in common]
+    told = _time_words(interval(gaps, quantile(0.5)), _box(alone))
+    stalls = _stall_words(
+        sum(_stalls(split, ours[key]) for key in common)
+        - sum(_stalls(alone, theirs[key]) for key in common)
+    )
+    return f"{_link_words(split, link_bytes_per_s)} {told}, and {stalls}."
+
+
+def _mode(mode: ModeRuns) -> str | None:
+    return mode.setting.mode if mode.setting else None
+
+
+def _box(alone: ModeRuns) -> str:
+    return (alone.setting.decode_box if alone.setting else None) or "one box"
+
+
+def _completed(mode: ModeRuns) -> dict[Key, RequestLog]:
+    return {
+        (turn, log.id): log
+        for turn, run in enumerate(mode.runs)
+        for log in run.logs
+        if log.outcome == "completed" and log.due_s >= run.summary.warm_up_s
+    }
+
+
+def _ttft(log: RequestLog) -> float:
+    return ttft_s(timeline(log)) or 0.0
+
+
+def _stalls(mode: ModeRuns, log: RequestLog) -> int:
+    target = mode.runs[0].workload.targets.tpot_s
+    return 0 if target is None else sum(gap > target for gap in arrival_gaps_s(timeline(log)))
+
+
+def _link_words(split: ModeRuns, link_bytes_per_s: float | None) -> str:
+    if split.runs[0].loopback:
+        return "Over loopback"
+    if link_bytes_per_s is None:
+        return "Over this link"
+    return f"On this {link_bytes_per_s * 8 / 1e9:.3g} Gbit/s link"
+
+
+def _time_words(found: Interval | None, box: str) -> str:
+    if found is None or found.low <= 0.0 <= found.high:
+        return f"the split cost no TTFT that shows against {box} alone"
+    low, high = sorted((abs(found.low), abs(found.high)))
+    verb = "cost" if found.value > 0 else "saved"
+    return (
+        f"the split {verb} {seconds_text(abs(found.value))} of TTFT at p50 against {box} alone "
+        f"({seconds_text(low)} to {seconds_text(high)}, 95 % interval)"
+    )
+
+
+def _stall_words(more: int) -> str:
+    if more == 0:
+        return "there were as many stalls"
+    plural = "" if abs(more) == 1 else "s"
+    return f"took {-more} stall{plural} away" if more < 0 else f"brought {more} stall{plural}"
