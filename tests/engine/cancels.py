@@ -28,7 +28,16 @@ MODES = {
 }
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
 OPEN_AT_ONCE = 12
+ANSWER_TOKENS = 24
 CONTEXT = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """When a client goes away: so long after it asked, or once it has so much of the answer."""
+
+    after_s: float | None = None
+    after_pieces: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +77,27 @@ class Live:
         assert text is not None
         return text
 
-    async def left(self, prompt: str, tokens: int, after_s: float) -> str | None:
-        """The text of a client that goes away after a while; None when it was too early."""
-        return await self._ask(prompt, tokens, after_s)
+    async def left(self, prompt: str, tokens: int, when: Leave) -> str | None:
+        """The text of a client that goes away; None when it was gone before the end."""
+        return await self._ask(prompt, tokens, when)
 
-    async def _ask(self, prompt: str, tokens: int, after_s: float | None) -> str | None:
+    async def _ask(self, prompt: str, tokens: int, when: Leave | None) -> str | None:
         body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
         body["stream"] = True
-        text = ""
+        text, pieces = "", 0
+        when = when or Leave()
         with contextlib.suppress(TimeoutError):
             async with (
-                asyncio.timeout(after_s),
+                asyncio.timeout(when.after_s),
                 self.http.post(self.engine.url + "/v1/completions", json=body) as answer,
             ):
                 assert answer.status == 200, await answer.text()
                 async for line in answer.content:
                     if line.startswith(b"data: {"):
                         text += json.loads(line[6:])["choices"][0]["text"]
+                        pieces += 1
+                        if pieces == when.after_pieces:
+                            return None
                     elif line.startswith(b"data: [DONE]"):
                         return text
         return None
@@ -123,19 +136,18 @@ async def cancel_a_third(
     """
     await running.client.set_mode(setting)
     numbers = [number % 48 for number in range(count)]
-    alone = {number: await running.complete(prompt_of(number), 24) for number in set(numbers)}
+    alone = {n: await running.complete(prompt_of(n), ANSWER_TOKENS) for n in set(numbers)}
     await running.until_nothing_is_held()
-    moments = random.Random(seed)
-    plans = [(n, moments.uniform(0, 0.6) if i % 3 == 0 else None) for i, n in enumerate(numbers)]
+    plans = list(zip(numbers, _leaving(count, random.Random(seed)), strict=True))
     gate = asyncio.Semaphore(OPEN_AT_ONCE)
 
-    async def one(number: int, after_s: float | None) -> str | None:
+    async def one(number: int, when: Leave | None) -> str | None:
         async with gate:
-            if after_s is None:
-                return await running.complete(prompt_of(number), 24)
-            return await running.left(prompt_of(number), 24, after_s)
+            if when is None:
+                return await running.complete(prompt_of(number), ANSWER_TOKENS)
+            return await running.left(prompt_of(number), ANSWER_TOKENS, when)
 
-    texts = await asyncio.gather(*(one(number, after_s) for number, after_s in plans))
+    texts = await asyncio.gather(*(one(number, when) for number, when in plans))
     await running.until_nothing_is_held()
     return {
         "offered": count,
@@ -143,6 +155,17 @@ async def cancel_a_third(
         "completed": sum(text is not None for text in texts),
         "different": _different(texts, numbers, alone),
     }
+
+
+def _leaving(count: int, moments: random.Random) -> list[Leave | None]:
+    """Every third leaves: by the clock, so that any moment may be hit, or within its answer."""
+    plans: list[Leave | None] = [None] * count
+    for place, number in enumerate(range(0, count, 3)):
+        if place % 2:
+            plans[number] = Leave(after_s=moments.uniform(0, 0.6))
+        else:
+            plans[number] = Leave(after_pieces=moments.randint(1, ANSWER_TOKENS // 4))
+    return plans
 
 
 def _different(texts: Sequence[str | None], numbers: Sequence[int], alone: dict[int, str]) -> int:
@@ -197,7 +220,7 @@ async def _doomed(running: Live, name: str, prompt: str) -> None:
 
 async def _until_half_sent(feed: aiohttp.ClientResponse, name: str) -> bool:
     """True once some, False once all of a prompt has been read."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async for line in feed.content:
             if name.encode() not in line:
                 continue

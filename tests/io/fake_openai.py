@@ -14,6 +14,7 @@ from aiohttp import web
 from homesplit_engine.records import TTFT_TARGET_HEADER
 
 FirstChunk = Literal["content", "role", "empty"]
+ROUNDS_TO_READ = 10
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class Manners:
     error_after: int | None = None
     """Send an error event after this many tokens."""
     refuse_with: int | None = None
+    answers_once_seen: int = 0
+    """Answer no request of a load before so many have come."""
     most_open: int | None = None
     """Refuse what comes while so many answers are being written."""
     serve_one_in: int = 1
@@ -63,6 +66,7 @@ class Seen:
     request_id: str | None
     received_ns: int
     writes_ns: list[int] = field(default_factory=list[int])
+    """When each chunk was ready; one that is held back goes out with the last of its bundle."""
     closed_by_client: bool = False
     ttft_target: str | None = None
 
@@ -75,6 +79,8 @@ class FakeServer:
     manners: Manners
     seen: list[Seen] = field(default_factory=list[Seen])
     writing: int = 0
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once as many have come as `answers_once_seen` asks for."""
 
     def load_requests(self) -> list[Seen]:
         """What it saw of a load: all requests but the calibration's."""
@@ -121,6 +127,8 @@ async def _answer(server: FakeServer, request: web.Request, *, chat: bool) -> we
     seen = Seen(body, request.headers.get("X-Request-Id"), received_ns)
     seen.ttft_target = request.headers.get(TTFT_TARGET_HEADER)
     server.seen.append(seen)
+    if len(server.load_requests()) >= manners.answers_once_seen:
+        server.enough.set()
     refusal = _refusal(server, request, body, chat)
     if refusal is not None:
         return refusal
@@ -133,6 +141,8 @@ async def _answer(server: FakeServer, request: web.Request, *, chat: bool) -> we
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     server.writing += 1
     try:
+        if manners.answers_once_seen and seen.request_id is not None:
+            await server.enough.wait()
         await response.prepare(request)
         await _stream(manners, seen, response, body, total, prompt_tokens, chat)
     except (asyncio.CancelledError, ConnectionError):
@@ -244,6 +254,7 @@ async def _stream(
         if end == total or len(seen.writes_ns) % manners.hold_back == 0:
             await response.write(held)
             held = b""
+            await _let_it_be_read()
     if manners.usage and body.get("stream_options", {}).get("include_usage"):
         await _event(response, {"choices": [], "usage": _usage(prompt_tokens, total)})
     await response.write(b"data: [DONE]\n\n")
@@ -259,6 +270,15 @@ def _choice(
 
 async def _event(response: web.StreamResponse, value: dict[str, Any]) -> None:
     await response.write(b"data: " + msgspec.json.encode(value) + b"\n\n")
+
+
+async def _let_it_be_read() -> None:
+    """Let a client on this event loop read what was written before there is more of it.
+
+    Without this, one pause of this computer would let two chunks arrive as one.
+    """
+    for _ in range(ROUNDS_TO_READ):
+        await asyncio.sleep(0)
 
 
 async def _until(moment: float) -> None:

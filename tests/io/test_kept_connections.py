@@ -45,7 +45,7 @@ async def untidy(answers_each: int) -> AsyncGenerator[tuple[Untidy, str]]:
 
 
 async def ask(session: aiohttp.ClientSession, url: str) -> str:
-    words: dict[str, Any] = {"headers": {}, "timeout": aiohttp.ClientTimeout(total=10)}
+    words: dict[str, Any] = {"headers": {}, "timeout": aiohttp.ClientTimeout(total=60)}
     async with posted(session, url, data=b"data", **words) as response:
         return await response.text()
 
