@@ -42,8 +42,7 @@ i      break something for ten seconds (demo and lab only)
 [ ]    a shorter or longer stretch of time in the strips
 f      hold the strips still
 enter  open the request under the cursor""",
-    "compare": """enter  run the same requests through each mode
-s      stop""",
+    "compare": """enter  run the same requests through each mode""",
     "notebook": """enter  open the entry: its charts, its notes, all of it (there: r repeats it)
 n      add a note
 w      export as .ipynb, .md, .csv or .jsonl""",
@@ -52,6 +51,7 @@ w      export as .ipynb, .md, .csv or .jsonl""",
 EVERYWHERE = """1 to 6   go to a stop of the road
 enter    what the line above the keys says
 escape   back
+s        stop what is being done on this screen, after a question
 e        the last error in detail
 ctrl+p   every command by name
 > <      the next or the previous chapter, where a recording is shown

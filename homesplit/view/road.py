@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from homesplit.core.events import Progress
 from homesplit.core.state import RunState, StageState, link_between
 from homesplit.view import numbers
@@ -116,8 +118,27 @@ def work(state: RunState, width: int, screen: str = "") -> Line:
     for name, stage in sorted(state.stages.items(), key=lambda item: item[0] not in own):
         if stage.status != "running" or name in _ENDLESS:
             continue
-        return crop(_work_line(name, stage, _going_on(stage)), width)
+        going_on = _comparing(state, stage) if name == "compare" else _going_on(stage)
+        return crop(_work_line(name, stage, going_on), width)
     return ()
+
+
+def _comparing(state: RunState, stage: StageState) -> Progress | None:
+    """How far all modes together are, while the load of one of them is offered."""
+    own, load = _going_on(stage), _going_on(state.stage("bench"))
+    if own is not None or load is None or not load.total or not state.load.running:
+        return own
+    boxes = state.deployment.boxes if state.deployment is not None else ()
+    modes, run = (2 if len(boxes) == 1 else 4), len(state.compared)
+    waiting = max(modes - run - 1, 0)
+    return replace(
+        load,
+        stage="compare",
+        done=min(run, modes - 1) * load.total + load.done,
+        total=modes * load.total,
+        left_s=(load.left_s or 0.0) + waiting * load.total,
+        sentence=stage.sentence,
+    )
 
 
 def _going_on(stage: StageState) -> Progress | None:

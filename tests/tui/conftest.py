@@ -26,10 +26,19 @@ class Recorded(Replay):
         super().__init__([(0.0, event) for event in told], speed=0)
         self.commands: list[str] = []
         self.own_boxes = False
+        self.busy: set[str] = set()
 
     def wall_clock(self) -> datetime:
         """Five minutes after the sample's probes."""
         return datetime(2026, 1, 1, 12, 5, tzinfo=UTC)
+
+    def running(self, name: str) -> bool:
+        """Whether a stage goes on, as a test says."""
+        return name in self.busy or super().running(name)
+
+    def cancel(self, name: str) -> None:
+        """Only kept."""
+        self.commands.append(f"stop {name}")
 
     def read_notebook(self) -> None:
         """The sample brings its own entries."""

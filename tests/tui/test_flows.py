@@ -23,6 +23,8 @@ from tests.tui import sample_run
 from tests.tui.conftest import MakeApp, Recorded
 
 SIZES = ((80, 24), (120, 40), (200, 60))
+ROUNDS = 6
+"""The longest way is a key to the app, to its screen, to a dialog, to what the dialog answers."""
 
 
 def commands(app: HomesplitApp) -> list[str]:
@@ -35,8 +37,23 @@ def text_of(app: HomesplitApp, selector: str) -> str:
 
 
 async def settled(pilot: Pilot[None]) -> None:
+    """All that was asked for is done and drawn.
+
+    Counted in rounds of messages and not in time, of which a busy computer may need any.
+    """
+    app = cast(HomesplitApp, pilot.app)
+    for _ in range(ROUNDS):
+        await pilot._wait_for_screen()  # pyright: ignore[reportPrivateUsage]
+        if app.is_running:
+            await app._tick()  # pyright: ignore[reportPrivateUsage]
     await pilot.pause()
-    await pilot.pause(0.15)
+
+
+async def press(pilot: Pilot[None], *keys: str) -> None:
+    """Press keys, each once all that the one before it asked for is done."""
+    for key in keys:
+        await pilot.press(key)
+        await settled(pilot)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -46,8 +63,7 @@ async def test_number_keys_reach_every_screen_with_the_road_in_sight(
     app = make_app()
     async with app.run_test(size=size) as pilot:
         for number, name in enumerate(road.SCREENS, start=1):
-            await pilot.press(str(number))
-            await settled(pilot)
+            await press(pilot, str(number))
             assert app.current_mode == name
             assert road.TITLES[name] in text_of(app, "#road")
 
@@ -63,20 +79,18 @@ async def test_space_chooses_and_enter_measures(make_app: MakeApp) -> None:
     app = make_app([events.BoxFound(box=sample_run.found("atlas", "10.77.0.11"))])
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
-        await pilot.press("space")
-        await settled(pilot)
+        await press(pilot, "space")
         assert app.controller.state.choices.boxes == ("atlas",)
         assert "measure atlas" in text_of(app, "#next")
-        await pilot.press("enter")
+        await press(pilot, "enter")
         assert commands(app) == ["probe"]
 
 
 async def test_turning_a_knob_changes_the_question(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("2")
-        await settled(pilot)
-        await pilot.press("down", "down", "down", "right")
+        await press(pilot, "2")
+        await press(pilot, "down", "down", "down", "right")
         assert app.controller.state.choices.prompt_tokens == 1024
 
 
@@ -84,42 +98,34 @@ async def test_the_changes_are_listed_before_enter_makes_them(make_app: MakeApp)
     told = [*sample_run.machines(), *sample_run.planned(), *sample_run.deploy_planned()]
     app = make_app(told)
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("3")
-        await settled(pilot)
+        await press(pilot, "3")
         assert "Python 3.11 with torch" in text_of(app, "#boxes")
         assert commands(app) == []
-        await pilot.press("enter")
+        await press(pilot, "enter")
         assert commands(app) == ["deploy"]
 
 
 async def test_stopping_the_engine_asks_first_and_escape_means_no(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("3")
-        await settled(pilot)
-        await pilot.press("d")
-        await settled(pilot)
+        await press(pilot, "3")
+        await press(pilot, "d")
         assert isinstance(app.screen, Question)
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
         assert commands(app) == []
-        await pilot.press("d")
-        await settled(pilot)
-        await pilot.press("y")
-        await settled(pilot)
+        await press(pilot, "d")
+        await press(pilot, "y")
         assert commands(app) == ["down"]
 
 
 async def test_monitor_switches_mode_and_load_and_tells_the_stall(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("4")
-        await settled(pilot)
-        await pilot.press("m", "l")
+        await press(pilot, "4")
+        await press(pilot, "m", "l")
         assert commands(app) == ["mode", "load"]
         assert "borea was reading a prompt of 540 tokens" in text_of(app, "#strips")
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "enter")
         assert isinstance(app.screen, Reading)
 
 
@@ -133,12 +139,10 @@ async def test_an_error_says_what_where_and_what_next_and_opens_for_detail(
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
         assert "borea: the key is refused. Add your key there." in text_of(app, "#news")
-        await pilot.press("e")
-        await settled(pilot)
+        await press(pilot, "e")
         assert isinstance(app.screen, Reading)
-        await pilot.press("escape")
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
+        await press(pilot, "escape")
         assert text_of(app, "#news") == ""
 
 
@@ -146,16 +150,14 @@ async def test_q_leaves_at_once_when_nothing_would_be_lost(make_app: MakeApp) ->
     app = make_app(())
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
-        await pilot.press("q")
-        await settled(pilot)
+        await press(pilot, "q")
     assert app.return_code == 0
 
 
 async def test_a_window_that_shrinks_in_flight_still_draws(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(200, 60)) as pilot:
-        await pilot.press("4")
-        await settled(pilot)
+        await press(pilot, "4")
         await pilot.resize_terminal(80, 24)
         await settled(pilot)
         lines = text_of(app, "#strips").split("\n")
@@ -171,13 +173,11 @@ async def test_names_that_look_like_markup_are_shown_as_they_stand(make_app: Mak
     app = make_app([events.BoxFound(box=box), events.BoxFound(box=barred)])
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
-        await pilot.press("space", "3", "r")
-        await settled(pilot)
+        await press(pilot, "space", "3", "r")
         title = app.screen.query_one(".dialog")._border_title  # pyright: ignore[reportPrivateUsage]
         assert isinstance(title, Content)
         assert title.plain == f"Remove homesplit from {NAME_LIKE_MARKUP}?"
-        await pilot.press("escape", "1", "down", "space")
-        await settled(pilot)
+        await press(pilot, "escape", "1", "down", "space")
         told = [(toast.title, toast.message, toast.markup) for toast in app._notifications]  # pyright: ignore[reportPrivateUsage]
         assert told == [("[/]", "[bold]no[/]", False)]
 
@@ -195,23 +195,19 @@ async def test_an_unknown_key_of_an_oddly_named_box_is_asked_about_by_name(
         title = app.screen.query_one(".dialog")._border_title  # pyright: ignore[reportPrivateUsage]
         assert isinstance(title, Content)
         assert title.plain == f"Is this really {NAME_LIKE_MARKUP}?"
-        await pilot.press("n")
+        await press(pilot, "n")
         assert not await answer
 
 
 async def test_a_fault_is_picked_from_a_list_and_escape_breaks_nothing(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("4", "i")
-        await settled(pilot)
+        await press(pilot, "4", "i")
         assert isinstance(app.screen, Pick)
-        await pilot.press("escape")
-        await settled(pilot)
+        await press(pilot, "escape")
         assert commands(app) == []
-        await pilot.press("i")
-        await settled(pilot)
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "i")
+        await press(pilot, "enter")
         assert commands(app) == ["pause borea for 10 s"]
 
 
@@ -219,8 +215,7 @@ async def test_ones_own_boxes_are_not_broken(make_app: MakeApp) -> None:
     app = make_app()
     cast(Recorded, app.controller).own_boxes = True
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("4", "i")
-        await settled(pilot)
+        await press(pilot, "4", "i")
         assert not isinstance(app.screen, Pick)
         assert commands(app) == []
 
@@ -229,33 +224,27 @@ async def test_cancelling_asks_and_takes_the_request_that_runs(make_app: MakeApp
     step = StepEvent(box="borea", step=99, start_s=111.0, end_s=111.9, decode=("r77",), running=1)
     app = make_app([*sample_run.whole_run(), events.StepSeen(event=step)])
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("4")
-        await settled(pilot)
-        await pilot.press("x")
-        await settled(pilot)
-        await pilot.press("y")
-        await settled(pilot)
+        await press(pilot, "4")
+        await press(pilot, "x")
+        await press(pilot, "y")
         assert commands(app) == ["cancel r77"]
 
 
 async def test_targets_are_not_taken_while_the_load_runs(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("4", "t")
-        await settled(pilot)
+        await press(pilot, "4", "t")
         assert commands(app) == []
         app.controller.emit(events.LoadStopped())
-        await pilot.press("t")
+        await press(pilot, "t")
         assert commands(app) == ["targets"]
 
 
 async def test_an_entry_opens_to_its_chart_and_its_notes(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await settled(pilot)
-        await pilot.press("enter")
-        await settled(pilot)
+        await press(pilot, "6")
+        await press(pilot, "enter")
         view = app.screen.query_one(".body LinesView", LinesView)
         shown = plain(view._lines(100, 0))  # pyright: ignore[reportPrivateUsage]
         assert "TTFT p50" in shown
@@ -265,30 +254,22 @@ async def test_an_entry_opens_to_its_chart_and_its_notes(make_app: MakeApp) -> N
 async def test_an_entry_is_repeated_only_after_a_yes(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await settled(pilot)
+        await press(pilot, "6")
         for answer in ("n", "y"):
-            await pilot.press("enter")
-            await settled(pilot)
-            await pilot.press("r")
-            await settled(pilot)
+            await press(pilot, "enter")
+            await press(pilot, "r")
             assert isinstance(app.screen, Question)
-            await pilot.press(answer)
-            await settled(pilot)
+            await press(pilot, answer)
         assert [told.split()[0] for told in commands(app)] == ["repeat"]
 
 
 async def test_a_note_goes_to_the_entry_that_is_open(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("6")
-        await settled(pilot)
-        await pilot.press("enter")
-        await settled(pilot)
-        await pilot.press("n")
-        await settled(pilot)
-        await pilot.press(*"warm", "enter")
-        await settled(pilot)
+        await press(pilot, "6")
+        await press(pilot, "enter")
+        await press(pilot, "n")
+        await press(pilot, *"warm", "enter")
         assert commands(app)[0].startswith("note warm on ")
 
 
@@ -296,8 +277,7 @@ async def test_a_note_goes_to_the_entry_that_is_open(make_app: MakeApp) -> None:
 async def test_the_palette_holds_every_key_of_a_screen(make_app: MakeApp, name: str) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press(str(road.SCREENS.index(name) + 1))
-        await settled(pilot)
+        await press(pilot, str(road.SCREENS.index(name) + 1))
         held = {command.title for command in app.get_system_commands(app.screen)}
         keys = {b.description for b in type(app.screen).BINDINGS if b.description}  # type: ignore[union-attr]
         assert keys - {"Scroll", "Cancel"} <= held
@@ -320,17 +300,40 @@ async def test_a_recording_leads_from_screen_to_screen_until_one_goes_elsewhere(
     app = HomesplitApp(replay, on_start=replay.begin)
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
-        await pilot.press("greater_than_sign")
-        await settled(pilot)
+        await press(pilot, "greater_than_sign")
         assert app.current_mode == "plan"
         replay.skip(1)
         await settled(pilot)
         assert app.current_mode == "deploy"
-        await pilot.press("6")
+        await press(pilot, "6")
         replay.skip(-1)
         await settled(pilot)
         assert app.current_mode == "notebook"
-        await pilot.press("less_than_sign")
-        await settled(pilot)
+        await press(pilot, "less_than_sign")
         assert app.current_mode == "machines"
         await replay.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "stage"),
+    [("1", "probe"), ("2", "plan"), ("3", "deploy"), ("5", "compare"), ("6", "repeat")],
+)
+async def test_long_work_is_stopped_by_s_after_a_question(
+    make_app: MakeApp, key: str, stage: str
+) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press(key, "s")
+        await settled(pilot)
+        assert "Stop" not in text_of(app, "#keys").replace("Stop engine", "")
+        cast(Recorded, app.controller).busy.add(stage)
+        app.controller.version += 1
+        await settled(pilot)
+        assert " s Stop " in text_of(app, "#keys")
+        for answer in ("n", "y"):
+            await pilot.press("s")
+            await settled(pilot)
+            assert isinstance(app.screen, Question)
+            await pilot.press(answer)
+            await settled(pilot)
+        assert commands(app) == [f"stop {stage}"]

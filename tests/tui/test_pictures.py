@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 
 from homesplit.view import road
 from tests.tui.conftest import MakeApp
+from tests.tui.test_flows import press
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 
@@ -19,8 +20,6 @@ def test_screen_looks_as_kept(
     snap_compare: Any, make_app: MakeApp, name: str, size: tuple[int, int]
 ) -> None:
     async def go(pilot: Pilot[None]) -> None:
-        await pilot.press(str(road.SCREENS.index(name) + 1))
-        await pilot.pause(0.2)
-        await pilot.pause(0.2)
+        await press(pilot, str(road.SCREENS.index(name) + 1))
 
     assert snap_compare(make_app(), terminal_size=size, run_before=go)

@@ -12,7 +12,7 @@ from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
 from homesplit.core import events
-from homesplit.tui.app import HomesplitApp
+from homesplit.tui.app import STREAM_S, HomesplitApp
 from homesplit.tui.screens.dialogs import Question, Reading
 from homesplit.tui.theme import SIXTEEN, THEMES
 from homesplit.tui.widgets.lines import LinesView
@@ -20,7 +20,7 @@ from homesplit.tui.widgets.rows import Rows
 from homesplit.view import road
 from tests.tui import sample_run
 from tests.tui.conftest import MakeApp, Recorded
-from tests.tui.test_flows import commands, settled, text_of
+from tests.tui.test_flows import commands, press, settled, text_of
 
 SIZES = ((80, 24), (120, 40), (300, 100))
 
@@ -47,8 +47,7 @@ async def test_no_color_paints_no_colour_and_the_chosen_stop_still_stands_out(
     monkeypatch.setenv("NO_COLOR", "1")
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press(str(road.SCREENS.index(name) + 1))
-        await settled(pilot)
+        await press(pilot, str(road.SCREENS.index(name) + 1))
         segments = painted(app)
         assert coloured(segments) == []
         reversed_ = "".join(s.text for s in segments if s.style is not None and s.style.reverse)
@@ -92,8 +91,7 @@ async def test_every_screen_draws_at_every_size_also_when_it_changes_in_flight(
 ) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press(str(road.SCREENS.index(name) + 1))
-        await settled(pilot)
+        await press(pilot, str(road.SCREENS.index(name) + 1))
         for width, height in (*SIZES, (40, 12), *reversed(SIZES)):
             await pilot.resize_terminal(width, height)
             await settled(pilot)
@@ -142,17 +140,14 @@ async def test_what_enter_does_is_clicked(make_app: MakeApp) -> None:
 async def test_the_keys_of_the_footer_and_of_a_question_are_clicked(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("3", "d")
-        await settled(pilot)
+        await press(pilot, "3", "d")
         assert isinstance(app.screen, Question)
         await click_word(pilot, app, "no (escape)")
         assert commands(app) == []
-        await pilot.press("d")
-        await settled(pilot)
+        await press(pilot, "d")
         await click_word(pilot, app, " y ")
         assert commands(app) == ["down"]
-        await pilot.press("4")
-        await settled(pilot)
+        await press(pilot, "4")
         await click_word(pilot, app, "Mode")
         assert commands(app) == ["down", "mode"]
 
@@ -212,23 +207,25 @@ async def test_steps_alone_do_not_draw_the_other_screens_ten_times_a_second(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = make_app()
+    monkeypatch.setattr("homesplit.tui.app.monotonic", lambda: 100.0)
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
-        app._tick()  # pyright: ignore[reportPrivateUsage]
         shown: list[str] = []
         monkeypatch.setattr(app.stage_screen, "show", lambda: shown.append("show"))
         told = next(e for e in sample_run.serving() if isinstance(e, events.StepSeen))
         for _ in range(5):
             app.controller.emit(told)
-            app._tick()  # pyright: ignore[reportPrivateUsage]
+            await app._tick()  # pyright: ignore[reportPrivateUsage]
         assert shown == []
+        monkeypatch.setattr("homesplit.tui.app.monotonic", lambda: 100.0 + STREAM_S)
+        await app._tick()  # pyright: ignore[reportPrivateUsage]
+        assert shown == ["show"]
 
 
 async def test_text_that_stands_still_is_there_to_be_read(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("4")
-        await settled(pilot)
+        await press(pilot, "4")
         shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())  # pyright: ignore[reportPrivateUsage]
         for line in text_of(app, "#strips").split("\n"):
             assert line.rstrip() in shown

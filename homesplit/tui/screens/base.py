@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from textual import events, on
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -12,6 +12,8 @@ from textual.screen import Screen
 
 from homesplit.controller import Controller
 from homesplit.core.state import RunState
+from homesplit.tui.ask import ask
+from homesplit.tui.screens.dialogs import Question
 from homesplit.tui.widgets.footer import KeyLine
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import road
@@ -52,19 +54,31 @@ class NextStep(LinesView):
         await self.screen.run_action("advance")
 
 
+class LongWork(NamedTuple):
+    """Work that can be stopped: the stage's name, and what is asked before it is."""
+
+    stage: str
+    question: str
+    text: str
+
+
 class StageScreen(Screen[None]):
     """One stop of the road; subclasses give the body and show the state in it."""
 
     STAGE: ClassVar[str] = ""
+    LONG_WORK: ClassVar[tuple[LongWork, ...]] = ()
+    """What this stop does that takes its time."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "enter", "advance", "Next step", id="advance", tooltip="Do what the line above says"
         ),
+        Binding("s", "stop", "Stop", id="stop", tooltip="Stop what is being done here"),
     ]
 
     def __init__(self, controller: Controller) -> None:
         super().__init__()
         self.controller = controller
+        self._shown_work: LongWork | None = None
 
     @property
     def state(self) -> RunState:
@@ -92,6 +106,18 @@ class StageScreen(Screen[None]):
         for name in ("#road", "#news", "#next"):
             self.query_one(name, LinesView).redraw()
         self.show_body()
+        if self._shown_work != self.at_work:
+            self._shown_work = self.at_work
+            self.refresh_bindings()
+
+    @property
+    def at_work(self) -> LongWork | None:
+        """What goes on here that can be stopped."""
+        return next((one for one in self.LONG_WORK if self.controller.running(one.stage)), None)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What does not run can't be stopped."""
+        return action != "stop" or self.at_work is not None
 
     @on(events.ScreenResume)
     def _resumed(self) -> None:
@@ -137,3 +163,13 @@ class StageScreen(Screen[None]):
 
     def action_advance(self) -> None:
         """Enter: the sensible thing."""
+
+    @work
+    async def action_stop(self) -> None:
+        """Ask, then stop what goes on here."""
+        one = self.at_work
+        if one is None:
+            return
+        question = Question(one.question, one.text, yes="stop it")
+        if await ask(self.app, question):
+            self.controller.cancel(one.stage)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 
-from homesplit.tui.ask import ask
-from homesplit.tui.screens.base import StageScreen
-from homesplit.tui.screens.dialogs import Question
+from homesplit.tui.screens.base import LongWork, StageScreen
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import compare, road
 
@@ -20,9 +16,13 @@ class CompareScreen(StageScreen):
     """The fifth stop."""
 
     STAGE = "compare"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "stop", "Stop", id="stop", tooltip="Stop the comparison"),
-    ]
+    LONG_WORK: ClassVar[tuple[LongWork, ...]] = (
+        LongWork(
+            "compare",
+            "Stop the comparison?",
+            "The modes that have been run stay in the table; there will be no verdict.",
+        ),
+    )
 
     def compose_body(self) -> ComposeResult:
         """Verdict above, the table below."""
@@ -47,17 +47,3 @@ class CompareScreen(StageScreen):
             self.go("deploy")
         else:
             self.controller.compare()
-
-    @work
-    async def action_stop(self) -> None:
-        """Ask, then stop."""
-        if not self.controller.running("compare"):
-            self.tell("No comparison is running.")
-            return
-        question = Question(
-            "Stop the comparison?",
-            "The modes that have been run stay in the table; there will be no verdict.",
-            yes="stop it",
-        )
-        if await ask(self.app, question):
-            self.controller.cancel("compare")

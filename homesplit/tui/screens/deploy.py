@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 
 from homesplit.tui.ask import ask
-from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.base import LongWork, StageScreen
 from homesplit.tui.screens.dialogs import Question
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import deploy, road
@@ -21,11 +21,20 @@ class DeployScreen(StageScreen):
     """The third stop."""
 
     STAGE = "deploy"
+    LONG_WORK: ClassVar[tuple[LongWork, ...]] = (
+        LongWork(
+            "deploy",
+            "Stop deploying?",
+            "What has been copied stays on the boxes and is used next time; nothing is started.",
+        ),
+        LongWork("down", "Stop stopping?", "Some boxes may go on running their part."),
+        LongWork("remove", "Stop removing?", "What is gone is gone; the rest stays."),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "log", "Log", id="log", tooltip="Show or hide the log"),
         Binding("d", "down", "Stop engine", id="down", tooltip="Stop the engine on the boxes"),
         Binding("r", "remove", "Remove", id="remove", tooltip="Take everything off the boxes"),
-        Binding("escape", "stop", "Cancel", show=False),
+        Binding("escape", "stop_or_back", "Stop, or back", show=False),
     ]
 
     def compose_body(self) -> ComposeResult:
@@ -63,22 +72,12 @@ class DeployScreen(StageScreen):
         else:
             self.controller.deploy()
 
-    def action_stop(self) -> None:
-        """Escape: cancel what runs, else back."""
-        if self.controller.running("deploy"):
-            self._ask_cancel()
+    def action_stop_or_back(self) -> None:
+        """Escape: ask to stop what runs, else back."""
+        if self.at_work is not None:
+            self.action_stop()
         else:
             self.go("plan")
-
-    @work
-    async def _ask_cancel(self) -> None:
-        question = Question(
-            "Stop deploying?",
-            "What has been copied stays on the boxes and is used next time; nothing is started.",
-            yes="stop deploying",
-        )
-        if await ask(self.app, question):
-            self.controller.cancel("deploy")
 
     @work
     async def action_down(self) -> None:

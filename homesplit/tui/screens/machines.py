@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 
 from homesplit.tui.ask import ask
-from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.base import LongWork, StageScreen
 from homesplit.tui.screens.dialogs import Ask
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.rows import Rows
@@ -28,6 +28,9 @@ class MachinesScreen(StageScreen):
     """The first stop."""
 
     STAGE = "machines"
+    LONG_WORK: ClassVar[tuple[LongWork, ...]] = (
+        LongWork("probe", "Stop measuring?", "What was measured before stays as it was."),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "choose", "Choose", id="choose", tooltip="Choose this machine, or let go"),
         Binding("p", "probe", "Probe", id="probe", tooltip="Measure the chosen boxes and the link"),

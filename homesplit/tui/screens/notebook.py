@@ -13,7 +13,7 @@ from textual.content import Content
 
 from homesplit.controller import Opened
 from homesplit.tui.ask import ask
-from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.base import LongWork, StageScreen
 from homesplit.tui.screens.dialogs import Ask, Question
 from homesplit.tui.screens.entry import EntryScreen
 from homesplit.tui.widgets.lines import Draw, LinesView
@@ -27,6 +27,9 @@ class NotebookScreen(StageScreen):
     """The last stop."""
 
     STAGE = "notebook"
+    LONG_WORK: ClassVar[tuple[LongWork, ...]] = (
+        LongWork("repeat", "Stop measuring it again?", "No entry is written of what is cut short."),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "note", "Add a note", id="note"),
         Binding("w", "export", "Export", id="export", tooltip="Write .ipynb, .md, .csv or .jsonl"),

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
-from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.base import LongWork, StageScreen
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.plot import Plot
 from homesplit.tui.widgets.rows import Rows
@@ -23,6 +23,9 @@ class PlanScreen(StageScreen):
     """The second stop."""
 
     STAGE = "plan"
+    LONG_WORK: ClassVar[tuple[LongWork, ...]] = (
+        LongWork("plan", "Stop working it out?", "What is worked out already stays on the screen."),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "turn(-1)", "Less", id="less", key_display="←"),
         Binding("right,l", "turn(1)", "More", id="more", key_display="→"),

@@ -1,0 +1,51 @@
+"""The line of what goes on: how far it is, and the time left."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from homesplit.core import events
+from homesplit.core.state import RunState, apply
+from homesplit.view import road
+from homesplit.view.spans import plain
+from tests.tui import sample_run
+
+
+def work(*told: events.Event, screen: str = "compare") -> str:
+    return plain([road.work(reduce(apply, told, RunState()), 200, screen)])
+
+
+def began(stage: str, sentence: str = "It began.") -> events.Event:
+    return events.StageStarted(stage=stage, sentence=sentence)
+
+
+LOAD = events.LoadStarted(workload="demo", rate_requests_per_s=1.0, seconds=20.0)
+
+
+def after(seconds: float) -> events.Event:
+    left_s = 20.0 - seconds
+    return events.Progress(stage="bench", step="load", done=seconds, total=20.0, left_s=left_s)
+
+
+def test_nothing_that_goes_on_is_no_line() -> None:
+    assert work() == ""
+
+
+def test_a_counted_step_shows_its_share_and_the_time_left() -> None:
+    step = events.Progress(stage="probe", step="link", done=1.0, total=4.0, left_s=6.0)
+    told = work(began("probe"), step, screen="machines")
+    assert "25 %" in told
+    assert told.endswith("6.00 s left")
+
+
+def test_a_comparison_counts_the_loads_of_all_its_modes() -> None:
+    told = [began("compare", "Round 1 of 1: replica."), *sample_run.compared()]
+    runs = [event for event in told if isinstance(event, events.CompareRun)][:2]
+    line = work(began("compare", "Round 1 of 1: replica."), LOAD, *runs, after(10.0))
+    assert "62 % Round 1 of 1: replica." in line
+    assert line.endswith("30.0 s left")
+
+
+def test_a_comparison_whose_load_has_ended_tells_its_sentence() -> None:
+    line = work(began("compare", "Comparing the texts."), LOAD, after(10.0), events.LoadStopped())
+    assert line.strip() == "● compare Comparing the texts."
