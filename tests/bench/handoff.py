@@ -1,13 +1,14 @@
 """The hand-off beside plain TCP, between two lab boxes. Needs root.
 
-    python -m tests.bench.handoff [--links 1gbe,2.5gbe,loopback] [--tokens N] [--wire same]
-        [--prefill-tokens-per-s R] [--rounds N] [--json]
+    python -m tests.bench.handoff [--links 1gbe,2.5gbe,loopback] [--latency-ms L] [--tokens N]
+        [--wire same] [--prefill-tokens-per-s R] [--rounds N] [--json]
 
 Both ends are the engine's own sender and receiver (seals, reservations), on a pool
 of SmolLM2-135M's shape without a model: *back to back* notes all layers at once and tells the
 rate; *paced* notes each layer of each chunk when a prefill of R tokens/s would have it, and
 tells how much of the hand-off comes after that prefill's end. iperf3 (plain TCP) has its turn
-in every round. `loopback` is the lab's link without shaping.
+in every round. `loopback` is the lab's link without shaping. What `core.handoff` predicts from
+iperf3's rate and ping's round trip stands beside both, as its share of what was measured.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--links", default="1gbe,2.5gbe,loopback")
+    parser.add_argument("--latency-ms", type=float, default=0.0, help="round trip of the link")
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--wire", default="same", choices=("same", "fp16", "int8"))
     parser.add_argument("--prefill-tokens-per-s", type=float, default=300.0)
@@ -236,8 +238,11 @@ def _link(args: argparse.Namespace, link: str) -> dict[str, Any]:
     from homesplit_engine.wire.seal import new_seal_key
 
     from tests.lab.api import running_lab
+    from tests.lab.measure import round_trip_ms
 
-    with running_lab(2, link) as lab, tempfile.TemporaryDirectory() as folder:
+    # Each box's own latency is half a round trip to a box that has as much.
+    latency = [str(args.latency_ms)] if args.latency_ms else []
+    with running_lab(2, link, latency=latency) as lab, tempfile.TemporaryDirectory() as folder:
         secret = Path(folder) / "secret.json"
         made = HandoffSecret(password="bench", seal_key=new_seal_key())
         secret.write_bytes(msgspec.json.encode(made))
@@ -245,7 +250,8 @@ def _link(args: argparse.Namespace, link: str) -> dict[str, Any]:
         before = lab.iperf_bits_per_s(sender, receiver)
         told = _hand_offs(args, lab.lab, secret, (sender, receiver), lab.address(receiver))
         after = lab.iperf_bits_per_s(sender, receiver)
-    return _row(args, link, told, (before + after) / 2)
+        round_trip_s = round_trip_ms(lab.lab, sender, receiver) / 1e3
+    return _row(args, link, told, (before + after) / 2, round_trip_s)
 
 
 def _hand_offs(
@@ -282,8 +288,32 @@ def _hand_offs(
                 process.wait(timeout=10)
 
 
+def _predicted(
+    args: argparse.Namespace, size: float, tcp_bits_per_s: float, round_trip_s: float
+) -> tuple[float, float]:
+    """Seconds of a hand-off back to back, and of the exposed part of a paced one."""
+    from homesplit.core.handoff import Piece, Wire, hand_over
+
+    wire = Wire(bytes_per_s=tcp_bits_per_s / 8, round_trip_s=round_trip_s)
+    burst = hand_over([Piece(start_s=0.0, end_s=0.0, bytes=size)], wire, layers=LAYERS)
+    pace_s = 1 / args.prefill_tokens_per_s
+    paced = [
+        Piece(
+            start_s=first * pace_s,
+            end_s=(first + CHUNK_TOKENS) * pace_s,
+            bytes=size * CHUNK_TOKENS / args.tokens,
+        )
+        for first in range(0, args.tokens, CHUNK_TOKENS)
+    ]
+    return burst.total_s, hand_over(paced, wire, layers=LAYERS).exposed_s
+
+
 def _row(
-    args: argparse.Namespace, link: str, told: list[Any], tcp_bits_per_s: float
+    args: argparse.Namespace,
+    link: str,
+    told: list[Any],
+    tcp_bits_per_s: float,
+    round_trip_s: float,
 ) -> dict[str, Any]:
     def middle(kind: str, what: str) -> float:
         return statistics.median(one[kind][what] for one in told)
@@ -291,6 +321,7 @@ def _row(
     prefill_s = args.tokens / args.prefill_tokens_per_s
     rate = statistics.median(8 * one["burst"]["bytes"] / one["burst"]["seconds"] for one in told)
     size = middle("burst", "bytes")
+    burst_s, exposed_s = _predicted(args, size, tcp_bits_per_s, round_trip_s)
     last_layer_s = 8 * size / LAYERS / args.tokens * min(CHUNK_TOKENS, args.tokens) / rate
     return {
         "link": link,
@@ -299,6 +330,9 @@ def _row(
         "iperf3_bits_per_s": tcp_bits_per_s,
         "ratio": rate / tcp_bits_per_s,
         "exposed_s": middle("paced", "exposed_s"),
+        "round_trip_s": round_trip_s,
+        "predicted_burst_ratio": burst_s / middle("burst", "seconds"),
+        "predicted_exposed_ratio": exposed_s / middle("paced", "exposed_s"),
         "last_layer_s": last_layer_s,
         "beyond_prefill_s": max(0.0, 8 * size / rate - prefill_s),
         "prefill_s": prefill_s,
@@ -313,8 +347,9 @@ def _table(args: argparse.Namespace, rows: list[dict[str, Any]]) -> list[str]:
         f"{args.rounds}; prefill taken as {args.prefill_tokens_per_s:.0f} tokens/s",
         "",
         "| link | hand-off Gbit/s | iperf3 Gbit/s | ratio | exposed ms | last layer's wire ms "
-        "| wire beyond prefill ms | sender CPU ms | of the prefill's |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| wire beyond prefill ms | sender CPU ms | of the prefill's | round trip ms "
+        "| predicted ÷ measured, back to back | and exposed |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         lines.append(
@@ -322,7 +357,8 @@ def _table(args: argparse.Namespace, rows: list[dict[str, Any]]) -> list[str]:
             f"| {row['iperf3_bits_per_s'] / 1e9:.2f} | {row['ratio']:.2f} "
             f"| {row['exposed_s'] * 1e3:.1f} | {row['last_layer_s'] * 1e3:.1f} "
             f"| {row['beyond_prefill_s'] * 1e3:.1f} | {row['sender_cpu_s'] * 1e3:.0f} "
-            f"| {row['sender_cpu_share']:.1%} |"
+            f"| {row['sender_cpu_share']:.1%} | {row['round_trip_s'] * 1e3:.2f} "
+            f"| {row['predicted_burst_ratio']:.2f} | {row['predicted_exposed_ratio']:.2f} |"
         )
     return lines
 
