@@ -292,8 +292,9 @@ async def test_a_recording_leads_from_screen_to_screen_until_one_goes_elsewhere(
     replay = Replay(
         [
             (0.0, events.BoxFound(box=sample_run.found("atlas", "10.77.0.11"))),
-            (9.0, events.StageStarted(stage="plan", sentence="Working it out.")),
-            (18.0, events.StageStarted(stage="deploy", sentence="Looking.")),
+            (3.0, events.StageStarted(stage="plan", sentence="Working it out.")),
+            (6.0, events.StageEnded(stage="plan", sentence="Worked out.")),
+            (9.0, events.StageStarted(stage="deploy", sentence="Looking.")),
         ],
         speed=0.001,
     )
