@@ -14,6 +14,7 @@ from homesplit_engine.handoff.layout import Piece, pack
 from homesplit_engine.handoff.receiver import Arrived, Incoming, Receiver
 from homesplit_engine.pages import BlockPool, blocks_for, chain_hash
 from homesplit_engine.request import Phase, Request
+from homesplit_engine.router.prefixes import STRIDE_TOKENS, PrefixMemory, chain
 from homesplit_engine.scheduler import Limits, Scheduler, StepPlan
 from homesplit_engine.wire.messages import (
     WIRE_VERSION,
@@ -113,6 +114,56 @@ def _hashes(words: list[int]) -> list[bytes]:
     for word in words:
         found.append(chain_hash(found[-1] if found else b"", [word] * BLOCK))
     return found
+
+
+MOST = 6
+STRIDES = st.lists(st.integers(0, 1), max_size=MOST)
+
+
+class PrefixMachine(RuleBasedStateMachine):
+    """The router's guess at what each box holds: prompts are read there, boxes are lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subject = PrefixMemory(MOST)
+        self.read: dict[str, list[list[int]]] = {}
+        """Every prompt that a box has read since it was last lost, one number a stride."""
+
+    @rule(box=st.sampled_from("ab"), words=STRIDES)
+    def read_there(self, box: str, words: list[int]) -> None:
+        self.subject.remember(box, _chain(words))
+        self.read.setdefault(box, []).append(words)
+        assert self.subject.cached_tokens(box, _chain(words)) == len(words) * STRIDE_TOKENS
+
+    @rule(box=st.sampled_from("ab"))
+    def lose(self, box: str) -> None:
+        self.subject.forget(box)
+        self.read.pop(box, None)
+
+    @rule(box=st.sampled_from("ab"), words=STRIDES)
+    def only_what_was_read_there_is_guessed(self, box: str, words: list[int]) -> None:
+        strides, rest = divmod(self.subject.cached_tokens(box, _chain(words)), STRIDE_TOKENS)
+        assert rest == 0
+        seen = self.read.get(box, [])
+        assert not strides or any(one[:strides] == words[:strides] for one in seen)
+
+    @invariant()
+    def no_more_is_remembered_than_allowed(self) -> None:
+        assert all(self.subject.remembered(box) <= MOST for box in "ab")
+
+    @invariant()
+    def nothing_is_remembered_without_what_comes_before_it(self) -> None:
+        for box, seen in self.read.items():
+            heads = {
+                tuple(words[: at + 1])
+                for words in seen
+                for at in range(self.subject.cached_tokens(box, _chain(words)) // STRIDE_TOKENS)
+            }
+            assert self.subject.remembered(box) == len(heads)
+
+
+def _chain(words: list[int]) -> list[int]:
+    return chain([word for word in words for _ in range(STRIDE_TOKENS)])
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -515,5 +566,6 @@ def _case(machine: type[Any]) -> Any:
 
 
 TestBlockPoolAndPrefixIndex = _case(PoolMachine)
+TestRoutersPrefixMemory = _case(PrefixMachine)
 TestScheduler = _case(SchedulerMachine)
 TestHandoff = _case(HandoffMachine)

@@ -24,16 +24,22 @@ def chain(token_ids: Sequence[int]) -> list[int]:
 class PrefixMemory:
     """Which prompts were read where, least recently used forgotten first."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_REMEMBERED) -> None:
+        self._most = most
         self._boxes: dict[str, OrderedDict[int, None]] = {}
+
+    def remembered(self, box: str) -> int:
+        """How many prefix blocks are remembered of a box."""
+        return len(self._boxes.get(box, ()))
 
     def remember(self, box: str, prefix: Sequence[int]) -> None:
         """`box` now holds the prompt with this chain."""
         held = self._boxes.setdefault(box, OrderedDict())
-        for key in prefix:
+        # The tail is of no use without its head, so it is forgotten before it.
+        for key in reversed(prefix):
             held[key] = None
             held.move_to_end(key)
-        while len(held) > MAX_REMEMBERED:
+        while len(held) > self._most:
             held.popitem(last=False)
 
     def forget(self, box: str) -> None:
