@@ -9,7 +9,7 @@ from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.cli.plan_text import plan_lines
 from homesplit.core.entry import About
 from homesplit.core.workload import Targets
-from homesplit.stages.notebook import record_if_possible
+from homesplit.stages.notebook import known_machines, record_if_possible
 from homesplit.stages.plan import PlanQuestion, make_plan
 
 
@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
     ctx = command_context()
     plan = make_plan(ctx, question)
     # Only here: the app asks anew at every turn of a knob, which are no entries.
-    about = About(model=plan.model, boxes=plan.boxes, link=plan.link, settings=question)
+    boxes, probed = known_machines(ctx, plan.boxes)
+    link = probed if args.link in (None, "probed") and probed else plan.link
+    about = About(model=plan.model, boxes=boxes, link=link, settings=question)
     record_if_possible(ctx, "plan", plan.recommendation.sentence, plan, about=about)
     if args.json:
         print_json(plan)

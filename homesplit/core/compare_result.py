@@ -15,7 +15,7 @@ from homesplit.core.divergence import Divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import timeline
 from homesplit.core.predict_run import Predicted
-from homesplit.core.served import WORTH_A_WORD_CORES, ServerSide
+from homesplit.core.served import WORTH_A_WORD_CORES, ServerSide, background_words
 from homesplit.core.summary import RunSummary, inside
 
 SIMPLER = ("colocated", "replica", "split", "auto")
@@ -247,7 +247,7 @@ def mean_background(mode: ModeRuns) -> dict[str, float]:
 
 
 def background_notes(modes: Sequence[ModeRuns]) -> list[str]:
-    """A sentence for each box that other programs used: from which mode's mean to which."""
+    """A sentence for each box that others used (from which mode's mean to which) or may have."""
     by_box: dict[str, list[float]] = {}
     for mode in modes:
         for box, cores in mean_background(mode).items():
@@ -257,7 +257,14 @@ def background_notes(modes: Sequence[ModeRuns]) -> list[str]:
         for box, cores in sorted(by_box.items())
         if max(cores) >= WORTH_A_WORD_CORES
     ]
-    return [*said, *uneven_background(modes)]
+    silent = {
+        box: words
+        for mode in modes
+        for run in mode.runs
+        for box, seen in (run.server.background if run.server else {}).items()
+        if box not in by_box and (words := background_words(box, seen))
+    }
+    return [*said, *silent.values(), *uneven_background(modes)]
 
 
 def uneven_background(modes: Sequence[ModeRuns]) -> list[str]:

@@ -18,7 +18,7 @@ from homesplit.stages.context import Context
 from homesplit.view.notebook_pages import Page, csv_text, ipynb, jsonl, markdown
 from homesplit.view.redact import Redaction, box_names
 
-FORMATS: dict[str, Callable[[Sequence[Page]], str]] = {
+FORMATS: dict[str, Callable[[Sequence[Page], bool], str]] = {
     "ipynb": ipynb,
     "md": markdown,
     "csv": csv_text,
@@ -68,7 +68,7 @@ def export(
             "the notebook is empty.", do_next="Every probe, plan, run and comparison fills it."
         )
     pages = [_page(notebook, entry, everything) for entry in asked]
-    text = FORMATS[chosen](pages if names else _redacted(ctx, pages))
+    text = FORMATS[chosen](pages if names else _redacted(ctx, pages), not names)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -16,6 +16,8 @@ from homesplit.stages.context import Context
 
 STAGE = "targets"
 EACH_CLASS = 2
+RUN = "targets"
+"""What these requests are called in the records that a person reads: `targets-0`, …"""
 
 
 async def measure_alone(ctx: Context, target: Target, workload: Workload) -> Alone:
@@ -33,7 +35,7 @@ async def measure_alone(ctx: Context, target: Target, workload: Workload) -> Alo
 
     async with prepared(target) as server:
         load = await run_load(
-            server.session, server.endpoint, plan, run_id="hsalone", salt=0xA10E, tell=tell
+            server.session, server.endpoint, plan, run_id=RUN, salt=0xA10E, tell=tell
         )
     found = alone(load.logs)
     if found is None:

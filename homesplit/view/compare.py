@@ -83,7 +83,7 @@ def _heads(columns: tuple[Column, ...], state: RunState, label: int, cell: int) 
     running = state.stage("compare").status == "running"
     waiting = next((n for n, (_, _, run) in enumerate(columns) if run is None), None)
     for number, (mode, prefill, run) in enumerate(columns):
-        best = state.verdict is not None and state.verdict.mode == mode
+        best = state.verdict is not None and state.verdict.mode in (mode, f"{mode}:{prefill}")
         mark = "▸" if best else ("●" if running and number == waiting else " ")
         style = f" {prefill}" if mode == "colocated" else ""
         name = line(Span(f"{mark} ", "key"), Span(mode, "strong"), Span(style, "dim"))

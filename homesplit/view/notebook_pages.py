@@ -13,7 +13,7 @@ import msgspec
 
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.view import notebook_words, svg
-from homesplit.view.notebook_words import INTRO
+from homesplit.view.notebook_words import INTRO, REPLACED
 
 Page = dict[str, Any]
 """An entry as builtins, with its raw records under `raw`."""
@@ -96,9 +96,16 @@ def pictures(page: Page) -> list[tuple[str, str]]:
     ]
 
 
-def markdown(pages: Sequence[Page]) -> str:
-    """All pages as one Markdown text with tables; pictures need the notebook form."""
-    return "\n\n".join(["# Lab notebook", INTRO, *(_markdown_page(page) for page in pages)]) + "\n"
+def markdown(pages: Sequence[Page], replaced: bool = False) -> str:
+    """All pages as one Markdown text with tables; pictures need the notebook form.
+
+    `replaced` says that names of machines were.
+    """
+    return "\n\n".join([_head(replaced), *(_markdown_page(page) for page in pages)]) + "\n"
+
+
+def _head(replaced: bool) -> str:
+    return "\n\n".join(["# Lab notebook", *((REPLACED,) if replaced else ()), INTRO])
 
 
 def _markdown_page(page: Page) -> str:
@@ -146,33 +153,35 @@ def _about(page: Page) -> str:
     )
 
 
-def jsonl(pages: Sequence[Page]) -> str:
+def jsonl(pages: Sequence[Page], replaced: bool = False) -> str:
     """Everything, one entry a line, raw records with it."""
-    return "".join(json.dumps(page, ensure_ascii=False) + "\n" for page in pages)
+    lines = [{**page, "names_replaced": replaced} for page in pages]
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def csv_text(pages: Sequence[Page]) -> str:
+def csv_text(pages: Sequence[Page], replaced: bool = False) -> str:
     """One row for each set of figures; an empty cell is a figure that isn't known."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = [key if part is None else f"{key}_{part}" for key, part, _, _ in FIGURES]
-    writer.writerow(["entry", "kind", "at", "loopback", "set", *COUNTS, *names, "sentence"])
+    about = ["entry", "kind", "at", "loopback", "names_replaced", "set"]
+    writer.writerow([*about, *COUNTS, *names, "sentence"])
     for page in pages:
         for name, figures in measured_rows(page) or [("", {})]:
             values = [figure(figures, key, part) for key, part, _, _ in FIGURES]
             cells = ["" if value is None else repr(value) for value in values]
             counts = [figures.get(count, "") for count in COUNTS]
-            who = [page["id"], page["kind"], page["at"], page["about"].get("loopback")]
+            who = [page["id"], page["kind"], page["at"], page["about"].get("loopback"), replaced]
             writer.writerow([*who, name, *counts, *cells, page["sentence"]])
     return out.getvalue()
 
 
-def ipynb(pages: Sequence[Page]) -> str:
+def ipynb(pages: Sequence[Page], replaced: bool = False) -> str:
     """A Jupyter notebook (nbformat 4.5) that holds its data, its code and its pictures."""
     cells = [
         _text_cell(
             "intro",
-            f"# Lab notebook\n\n{INTRO}\n\nAll data is inside; run all cells to draw it again.",
+            f"{_head(replaced)}\n\nAll data is inside; run all cells to draw it again.",
         ),
         _code_cell("code", _code(), []),
     ]

@@ -19,6 +19,10 @@ in the `.jsonl` and `.ipynb` forms. Intervals are 95 % bootstrap intervals over 
 tell how far another run of the same length may lie from this one, not what another machine \
 would give."""
 
+REPLACED = """Machines are called box A, box B, … here, the same letter everywhere in this file; \
+other names, addresses and host keys are replaced too. `homesplit notebook export --names` keeps \
+them."""
+
 _INTERVALS = (
     ("ttft_s_p50", "TTFT p50 [s]"),
     ("ttft_s_p90", "TTFT p90 [s]"),
@@ -102,7 +106,7 @@ def machines(page: Page) -> str | None:
 
 def _machine(box: Any) -> str:
     if not isinstance(box, dict):
-        return f"{box} (never probed)."
+        return f"{box} (not probed)."
     rate = ((box.get("flops_per_s") or {}).get("fp32") or {}).get("value")
     reads = (box.get("memory_bytes_per_s") or {}).get("value")
     parts = [

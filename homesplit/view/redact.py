@@ -16,6 +16,8 @@ _USER_AT = re.compile(r"[\w.+-]+@(?=\[?(?:box \w|\(name\)|\(address\)))")
 _HOME = re.compile(r"(/(?:home|Users)/)[^/\s\"']+")
 _BOX_KEYS = ("box", "boxes", "prefill_box", "decode_box", "router_box", "box_from", "box_to")
 _LONE_KEYS = ("a", "b", "name", "hostname")
+_SENTENCE_BOX = re.compile(r"((?<=[.!?] )|^(?=box \w+ .*[.!?)]$))box (?=[A-Z0-9])", re.DOTALL)
+"""A box's letter where a sentence begins: after another one, or at the head of a whole one."""
 _SHORT = 2
 """Names up to this length are also words and parts of words: they count only as written."""
 
@@ -115,6 +117,7 @@ class Redaction:
         """One string redacted."""
         if self._names is not None:
             text = self._names.sub(lambda match: self._by_name[_key(match.group())], text)
+            text = _SENTENCE_BOX.sub(_capital, text)
         text = _HOST_KEY.sub("(host key)", text)
         if ":" in text or "-" in text:
             text = _MAC.sub("(address)", text)
@@ -135,6 +138,10 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:
         for name in longest_first
     ]
     return re.compile(rf"(?<!\w)(?:{'|'.join(parts)})(?!\w)") if parts else None
+
+
+def _capital(match: re.Match[str]) -> str:
+    return match.group().replace("box", "Box")
 
 
 def _address_or_same(match: re.Match[str]) -> str:

@@ -13,7 +13,12 @@ from homesplit.core.bench_result import (
     energy_document,
     energy_sentence,
 )
-from homesplit.core.compare_result import ModeRuns, mean_background, uneven_background
+from homesplit.core.compare_result import (
+    ModeRuns,
+    background_notes,
+    mean_background,
+    uneven_background,
+)
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
 from homesplit.core.served import Background, Energy, Timed, server_side
@@ -134,4 +139,20 @@ def test_a_box_that_was_busier_beside_one_mode_than_another_is_named() -> None:
     assert uneven_background(modes) == [
         "a was not equally free: other programs took 1.1 cores of it during other server y and "
         "0.1 during other server x"
+    ]
+
+
+def test_others_load_is_told_once_for_each_box_over_all_modes() -> None:
+    modes = [runs("x", {"a": 0.4, "b": 0.0}, {"a": 0.4, "b": 0.0}), runs("y", {"a": 0.6, "b": 0.0})]
+    assert background_notes(modes) == ["a: other programs took 0.4 to 0.6 cores, by mode"]
+
+
+def test_a_box_that_does_not_tell_its_others_is_told_once() -> None:
+    run = result(None, None)
+    assert run.server is not None
+    silent = {"a": Background(mean_cores=None, most_cores=None, why="no /proc")}
+    run = replace(run, server=replace(run.server, background=silent))
+    mode = ModeRuns(setting=None, runs=(run, run), pooled=run.summary, url="x")
+    assert background_notes([mode, mode]) == [
+        "a: whether other programs ran beside is not known: no /proc"
     ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from homesplit.io.notebook import Notebook
+print("ready", flush=True)
 book = Notebook(Path(sys.argv[1]))
 while True:
     entry = book.write("note", "x" * 2000, {"n": 1}, raw={"rows": [{"a": 1}] * 50})
@@ -68,19 +71,36 @@ def test_an_entry_comes_back_whole_with_its_raw_records_and_is_told(tmp_path: Pa
     assert [event.id for event in told if isinstance(event, EntryWritten)] == [key]
 
 
-def test_every_entry_that_was_shown_survives_kill_9(tmp_path: Path) -> None:
+def test_every_entry_that_was_shown_survives_kill_9_at_any_moment(tmp_path: Path) -> None:
     path = tmp_path / "notebook.sqlite"
+    draw = random.Random(9)
+    kept = set[str]()
+    for turn in range(6):
+        # The first ones hit the making of the file, the later ones writing and checkpoints.
+        begun = turn >= 3
+        shown = killed(path, after_s=draw.uniform(0.0, 0.2 if begun else 0.02), begun=begun)
+        entries = Notebook(path).entries() if path.exists() else ()
+        now = {entry.id for entry in entries}
+        assert shown <= now and kept <= now
+        assert [entry.number for entry in entries] == sorted(entry.number for entry in entries)
+        assert all(len(Notebook(path).raw(key)["rows"]) == 50 for key in now - kept)
+        kept = now
+    with sqlite3.connect(path) as whole:
+        assert whole.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert kept
+
+
+def killed(path: Path, *, after_s: float, begun: bool) -> set[str]:
+    """The ids that a writer showed before it was killed: after its first entry if `begun`."""
     command = [sys.executable, "-c", WRITER, str(path)]
-    for _ in range(3):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            shown = [process.stdout.readline().strip() for _ in range(10)]
-            process.send_signal(signal.SIGKILL)
-            shown += process.stdout.read().split()
-        book = Notebook(path)
-        kept = {entry.id for entry in book.entries()}
-        assert set(shown) - {""} <= kept
-        assert all(len(book.raw(key)["rows"]) == 50 for key in shown if key)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        first = process.stdout.readline() if begun else ""
+        time.sleep(after_s)
+        process.send_signal(signal.SIGKILL)
+        *whole, _ = (first + process.stdout.read()).split("\n")
+    return set(whole)
 
 
 def test_the_file_is_for_its_owner_alone(ctx: Context) -> None:
@@ -108,6 +128,17 @@ def test_names_addresses_and_host_keys_stay_home_unless_asked_for(
         assert not any(word in text for word in ("gandalf", "frodo", "192.168", "a" * 43))
         assert "Mode split on box A and box B." in text or "box B and box A" in text
     assert "gandalf" in export(ctx, tmp_path / "y.md", names=True).read_text()
+
+
+def test_an_export_says_what_stands_in_place_of_names_and_one_with_names_does_not(
+    ctx: Context, tmp_path: Path
+) -> None:
+    record(ctx, "note", "It ran.")
+    for form in ("md", "ipynb"):
+        assert "Machines are called box A" in export(ctx, tmp_path / f"x.{form}").read_text()
+        kept = export(ctx, tmp_path / f"y.{form}", names=True).read_text()
+        assert "Machines are called" not in kept
+    assert json.loads(export(ctx, tmp_path / "x.jsonl").read_text())["names_replaced"] is True
 
 
 def test_boxes_met_before_stay_home_even_where_only_a_sentence_names_them(

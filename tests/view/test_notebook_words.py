@@ -93,7 +93,7 @@ def test_the_machines_are_told_with_their_age_and_what_is_not_known() -> None:
     told = machines(page()) or ""
     assert "atlas: Ryzen, 8 cores, 500 GFLOP/s in fp32, memory not measured" in told
     assert "(probed 2026-01-01)" in told
-    assert "borea (never probed)" in told
+    assert "borea (not probed)" in told
 
 
 def test_an_interval_that_is_not_known_is_no_zero() -> None:

@@ -75,7 +75,7 @@ def test_one_machine_under_two_names_has_one_letter() -> None:
 
 
 def test_a_one_letter_box_does_not_eat_the_words_of_a_sentence() -> None:
-    assert Redaction(["B"]).text("B is a box, b is not.") == "box A is a box, b is not."
+    assert Redaction(["B"]).text("B is a box, b is not.") == "Box A is a box, b is not."
 
 
 def test_names_are_found_wherever_a_record_keeps_them() -> None:
@@ -94,3 +94,19 @@ def test_the_forms_of_a_name_begin_with_its_host() -> None:
     assert name_forms("alice@gandalf.local:22")[:2] == ("gandalf.local", "gandalf")
     assert name_forms("[fe80::1]:22")[0] == "fe80::1"
     assert name_forms("10.0.0.7")[0] == "10.0.0.7"
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("It is a tie. frodo adds nothing.", "It is a tie. Box B adds nothing."),
+        ("gandalf and frodo were hot.", "Box A and box B were hot."),
+        ("gandalf: recalibrated on 50 steps", "box A: recalibrated on 50 steps"),
+        ("gandalf", "box A"),
+        ("TTFT 0.5 s on gandalf.", "TTFT 0.5 s on box A."),
+    ],
+)
+def test_a_sentence_begins_with_a_capital_also_where_its_first_word_was_a_name(
+    text: str, redacted: str
+) -> None:
+    assert Redaction(["gandalf", "frodo"]).text(text) == redacted
