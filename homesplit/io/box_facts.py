@@ -22,8 +22,19 @@ whole() {
 """
 """`whole FOLDER`: it was marked as complete, and no file in it was written afterwards."""
 
+_ADDRESSES = r"""
+addresses() {
+  if command -v ip >/dev/null 2>&1; then
+    ip -o addr show 2>/dev/null | awk '{split($4, a, "/"); print "address=" a[1]}'
+  else
+    ifconfig 2>/dev/null | awk '$1 ~ /^inet6?$/ {split($2, a, "%"); print "address=" a[1]}'
+  fi
+}
+"""
+
 SCRIPT = (
     WHOLE
+    + _ADDRESSES
     + r"""
 export LC_ALL=C
 say() { printf '%s=%s\n' "$1" "$2"; }
@@ -46,11 +57,7 @@ if [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; then say gpu nvidia; 
 if [ -r /var/lib/systemd/linger/"$(id -un)" ] && systemctl --user show-environment >/dev/null 2>&1
 then say unit yes; fi
 say ssh "$SSH_CONNECTION"
-if command -v ip >/dev/null 2>&1; then
-  ip -o addr show 2>/dev/null | awk '{split($4, a, "/"); print "address=" a[1]}'
-else
-  ifconfig 2>/dev/null | awk '$1 ~ /^inet6?$/ {split($2, a, "%"); print "address=" a[1]}'
-fi
+addresses
 for kind in env engine models; do
   for marker in "$root/$kind"/*/.complete; do
     [ -f "$marker" ] || continue
@@ -140,6 +147,13 @@ async def reaches_internet(box: Box) -> bool:
     """Whether the box reaches the internet, where uv finds packages."""
     output = await box.run(INTERNET_SCRIPT, timeout_s=_DEADLINE_S)
     return output.stdout.strip() == "yes"
+
+
+async def read_addresses(box: Box) -> frozenset[str]:
+    """All addresses of the box now, without zones; empty where it doesn't tell them."""
+    output = await box.run(f"{_ADDRESSES}addresses", timeout_s=_DEADLINE_S)
+    pairs = (line.partition("=") for line in output.stdout.splitlines())
+    return frozenset(value.strip() for key, _, value in pairs if key == "address")
 
 
 def parse(text: str, box: str) -> BoxFacts:

@@ -28,6 +28,7 @@ class _Sight:
         self.worker: WorkerConfig | None = None
         self.router: RouterConfig | None = None
         self.processes: dict[Role, ProcessState] = {}
+        self.addresses: frozenset[str] = frozenset()
         self.why: str | None = None
 
     def as_deployed(self) -> DeployedBox:
@@ -35,7 +36,7 @@ class _Sight:
         address = self.worker.bind_host if self.worker else ""
         if self.why:
             return DeployedBox(box=self.name, address=address, state="unreachable", why=self.why)
-        return deployed_box(self.name, address, self.processes["worker"])
+        return deployed_box(self.name, address, self.processes["worker"], self.addresses)
 
 
 async def look_on(connections: Connections, names: tuple[str, ...], desk: str) -> Deployment | None:
@@ -77,6 +78,7 @@ async def _look(connections: Connections, name: str) -> _Sight:
         facts = await box_facts.read_facts(box)
         run = f"{facts.root}/run"
         seen.owner = remote_root.read_owner(facts.owner)
+        seen.addresses = facts.addresses
         seen.processes, seen.worker, seen.router = await asyncio.gather(
             remote_process.states(box, facts.root),
             read_settings(box, f"{run}/worker.json", WorkerConfig),

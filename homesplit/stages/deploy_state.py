@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 import aiohttp
@@ -13,6 +14,7 @@ from homesplit.core.deployment import DeployedBox
 from homesplit.errors import UnreachableError
 from homesplit.io import remote_process, remote_root
 from homesplit.io.box import Box
+from homesplit.io.box_facts import read_addresses
 from homesplit.io.deploy_client import read_setting
 from homesplit.io.deploy_store import BoxMemory, Memory
 from homesplit.io.remote_process import ProcessState
@@ -28,6 +30,7 @@ async def box_state(connections: Connections, part: BoxMemory, desk: str) -> Dep
         box = await connections.connect(part.name)
         process = (await remote_process.states(box, part.root))["worker"]
         owner = await remote_root.owner_of(box, part.root)
+        addresses = await read_addresses(box)
     except UnreachableError as error:
         return DeployedBox(
             box=part.name, address=part.address, state="unreachable", why=error.sentence()
@@ -36,12 +39,22 @@ async def box_state(connections: Connections, part: BoxMemory, desk: str) -> Dep
         return DeployedBox(
             box=part.name, address=part.address, state="absent", why=remote_root.holds(owner)
         )
-    return deployed_box(part.name, part.address, process)
+    return deployed_box(part.name, part.address, process, addresses)
 
 
-def deployed_box(name: str, address: str, process: ProcessState) -> DeployedBox:
-    """A worker's process as a box of the deployment."""
+def deployed_box(
+    name: str, address: str, process: ProcessState, addresses: Collection[str] = ()
+) -> DeployedBox:
+    """A worker's process as a box of the deployment.
+
+    `addresses` are all that the box has now: a worker that listens on none of them serves nobody.
+    """
     state, why = in_words(process)
+    if state == "running" and addresses and address.partition("%")[0] not in addresses:
+        why = (
+            f"it listens at {address}, which the box has no more; the same `homesplit up` moves it"
+        )
+        return DeployedBox(box=name, address=address, state="unreachable", why=why)
     return DeployedBox(
         box=name,
         address=address,
