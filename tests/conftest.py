@@ -6,9 +6,19 @@ import os
 from collections.abc import Callable
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from homesplit.io.paths import user_paths
 from tests.lab.needs import TO_START, missing
+
+# How fast an example is found or tried is this computer's affair, and no property of ours.
+settings.register_profile(
+    "homesplit",
+    settings.default,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("homesplit")
 
 MODEL = "smollm2-135m"
 LAB_TOOLS = (*TO_START, "ssh", "avahi-daemon", "iptables-restore", "iperf3", "ping")

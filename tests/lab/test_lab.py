@@ -19,13 +19,17 @@ from tests.lab.store import CHECKOUT
 
 pytestmark = pytest.mark.lab
 
-TRIES = 3
+TRIES = 10
+PATIENCE_S = 30.0
+"""For what ends as soon as it is there."""
 
 
 def log_in(lab: RunningLab, box: str, *options: str) -> subprocess.CompletedProcess[str]:
     """`hostname` by OpenSSH from the desk, with the host key known and no questions asked."""
-    strict = ["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5"]
-    return lab.desk(["ssh", "-F", str(lab.ssh_config), *strict, *options, box, "hostname"])
+    strict = ["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"]
+    patience = ["-o", f"ConnectTimeout={PATIENCE_S:.0f}"]
+    words = ["ssh", "-F", str(lab.ssh_config), *options, *strict, *patience]
+    return lab.desk([*words, box, "hostname"])
 
 
 def carried(lab: RunningLab, asked_bits_per_s: float) -> float:
@@ -57,7 +61,7 @@ def test_a_box_that_shows_anothers_host_key_is_refused(lab: RunningLab) -> None:
 
 
 def test_the_desk_sees_both_boxes_by_mdns(lab: RunningLab, python: str) -> None:
-    services = seen_by_mdns(lab.lab, python, ["atlas", "borea"], 10.0)["services"]
+    services = seen_by_mdns(lab.lab, python, ["atlas", "borea"], PATIENCE_S)["services"]
     ssh = {each["name"]: each for each in services if each["type"] == "_ssh._tcp.local."}
     for box in ("atlas", "borea"):
         found = ssh[f"{box}._ssh._tcp.local."]
@@ -112,7 +116,7 @@ def test_a_command_in_a_box_passes_on_its_exit_code_and_input(lab: RunningLab) -
 def test_a_fault_of_the_link_keeps_the_desk_out_until_it_is_mended(lab: RunningLab) -> None:
     lab.fault("atlas", "cut-link")
     try:
-        assert log_in(lab, "atlas").returncode == 255
+        assert log_in(lab, "atlas", "-o", "ConnectTimeout=3").returncode == 255
     finally:
         lab.fault("atlas", "clear")
     assert log_in(lab, "atlas").stdout == "atlas\n"
@@ -143,7 +147,7 @@ def test_odd_machines_are_there_and_a_box_shows_its_memory_limit(python: str) ->
         assert memory_gib(lab.lab, "atlas") == pytest.approx(2.0, abs=0.01)
         refused = log_in(lab, "corvo")
         assert (refused.returncode, "Permission denied" in refused.stderr) == (255, True)
-        services = seen_by_mdns(lab.lab, python, ["atlas", "corvo"], 10.0)["services"]
+        services = seen_by_mdns(lab.lab, python, ["atlas", "corvo"], PATIENCE_S)["services"]
         names = {each["name"] for each in services}
         assert "port-zero._ssh._tcp.local." in names
         assert any(each["type"] == "_ipp._tcp.local." for each in services)
@@ -151,7 +155,7 @@ def test_odd_machines_are_there_and_a_box_shows_its_memory_limit(python: str) ->
 
 def test_added_latency_and_loss_are_set_and_cleared() -> None:
     with running_lab(2, latency=["20"]) as lab:
-        ping = ["ping", "-U", "-q", "-i", "0.05", "-c", "10", lab.address("borea")]
+        ping = ["ping", "-U", "-q", "-i", "0.05", "-c", "10", "-W", "2", lab.address("borea")]
         told = lab.box("atlas", ping, root=True).stdout
         assert float(told.rsplit(" = ", 1)[1].split("/")[0]) >= 19.5
         lab.fault("borea", "loss", "100")

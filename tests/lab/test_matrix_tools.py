@@ -25,7 +25,7 @@ from homesplit_engine.wire.sockets import (
 
 from tests.lab.matrix.wire import WireSettings
 
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 PROGRAM = "import time; print(time.time(), time.monotonic())"
 
 

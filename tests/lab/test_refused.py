@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.desks import settle
 from tests.lab.road import files_of
 from tests.lab.stand import Stand, standing
 
@@ -18,6 +19,11 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(300)]
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stand]:
     with standing(tmp_path_factory.mktemp("stand")) as stand:
         yield stand
+
+
+def as_it_was(stand: Stand) -> bool:
+    """Whether nothing is left on the box, once what a log-in started there has ended."""
+    return settle(lambda: stand.listing("atlas") == stand.before["atlas"], within_s=60)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_a_box_whose_python_does_not_fit_is_refused_before_anything_is_brought(
         assert (done.returncode, says in done.stderr) == (1, True), done.stderr
     finally:
         stand.lab.box("atlas", ["rm", *names], root=True)
-    assert stand.listing("atlas") == stand.before["atlas"]
+    assert as_it_was(stand)
 
 
 def test_a_full_disk_is_told_before_anything_is_brought(stand: Stand) -> None:
@@ -81,4 +87,4 @@ def test_a_full_disk_is_told_before_anything_is_brought(stand: Stand) -> None:
         assert files_of(stand.lab, "atlas") == sorted([*stand.before["atlas"][0], folder])
     finally:
         stand.lab.box("atlas", ["sh", "-c", f"umount {folder} && rmdir {folder}"], root=True)
-    assert stand.listing("atlas") == stand.before["atlas"]
+    assert as_it_was(stand)
