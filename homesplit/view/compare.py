@@ -44,17 +44,18 @@ def verdict(state: RunState, width: int) -> Lines:
     return wrap(NOTHING_COMPARED, width, "dim")
 
 
-def table(state: RunState, width: int) -> Lines:
-    """Rows of figures, a column for each mode."""
+def table(state: RunState, width: int, *, tall: bool = True) -> Lines:
+    """Rows of figures, a column for each mode; where it is not `tall`, without empty lines."""
     columns = _columns(state)
     label = 22
     cell = max(12, min(26, (width - label) // max(len(columns), 1)))
-    rows: list[Line] = [_heads(columns, state, label, cell)]
+    apart = [EMPTY] if tall else []
+    rows: list[Line] = [*_heads(columns, state, label, cell)]
     for name, measured, predicted, show, best in _FIGURES:
-        rows.append(EMPTY)
+        rows.extend(apart)
         rows.append(_measured_row(name, columns, measured, show, best, label, cell))
         rows.append(_predicted_row(state, columns, predicted, show, label, cell))
-    rows.append(EMPTY)
+    rows.extend(apart)
     rows.append(_count_row(columns, label, cell))
     rows.append(_bar_row(columns, label, cell))
     return tuple(crop(row, width) for row in rows)
@@ -78,18 +79,18 @@ def _columns(state: RunState) -> tuple[Column, ...]:
     return tuple((mode, prefill, run.get((mode, prefill))) for mode, prefill in names)
 
 
-def _heads(columns: tuple[Column, ...], state: RunState, label: int, cell: int) -> Line:
-    parts = [*fit(EMPTY, label)]
+def _heads(columns: tuple[Column, ...], state: RunState, label: int, cell: int) -> Lines:
+    """The modes' names, and below them how prompts are read where that tells two apart."""
+    names, styles = [*fit(EMPTY, label)], [*fit(EMPTY, label)]
     running = state.stage("compare").status == "running"
     waiting = next((n for n, (_, _, run) in enumerate(columns) if run is None), None)
-    for number, (mode, prefill, run) in enumerate(columns):
+    for number, (mode, prefill, _) in enumerate(columns):
         best = state.verdict is not None and state.verdict.mode in (mode, f"{mode}:{prefill}")
         mark = "▸" if best else ("●" if running and number == waiting else " ")
-        style = f" {prefill}" if mode == "colocated" else ""
-        name = line(Span(f"{mark} ", "key"), Span(mode, "strong"), Span(style, "dim"))
-        parts.extend(fit(name, cell))
-        del run
-    return tuple(parts)
+        names.extend(fit(line(Span(f"{mark} ", "key"), Span(mode, "strong")), cell))
+        style = f"{prefill} prefill" if mode == "colocated" else ""
+        styles.extend(fit(line("  ", Span(style, "dim")), cell))
+    return tuple(names), tuple(styles)
 
 
 def _ttft(run: CompareRun) -> float | None:

@@ -129,18 +129,29 @@ def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Line
     rows.append(line(Span(f"{goal} = {source}" if source else goal, "dim")))
     classes = [(name, value) for name, value in found.by_class if value is not None]
     if height >= 4:
-        rows.append(
-            line(
-                Span(
-                    "  ".join(f"{name} {numbers.seconds(value)}" for name, value in classes), "dim"
-                )
-            )
-        )
+        rows.append(line(Span(_class_words(classes, width), "dim")))
     if height >= 4:
         known = [value for value in found.history if value is not None]
         top = max([*known, target or 0.0], default=1.0)
         rows.append(sparkline(found.history, min(width, 30), "decode", top))
     return tuple(crop(row, width) for row in rows)
+
+
+LEAST_NAME = 3
+
+
+def _class_words(classes: Sequence[tuple[str, float | None]], width: int) -> str:
+    """Each class with its figure, the names shortened so far that all figures are seen."""
+    longest = max((len(name) for name, _ in classes), default=0)
+    told = ""
+    for most in range(longest, LEAST_NAME - 1, -1):
+        told = "  ".join(
+            f"{name if len(name) <= most else name[: most - 1] + '…'} {numbers.seconds(value)}"
+            for name, value in classes
+        )
+        if len(told) <= width:
+            break
+    return told
 
 
 def _as_fits(head: Line, more: str, width: int, role: str = "") -> Line:
@@ -216,7 +227,7 @@ def headline(state: RunState, width: int) -> Line:
         if deployment is not None and deployment.loopback:
             # Here, where no width cuts it off.
             parts.append(Span(" one machine: measures no network ", "warn"))
-        parts.extend(_setting_words(setting.mode, state))
+        parts.extend(_setting_words(setting.mode, state, short=width < 100))
     load = state.load
     named = state.choices.load_rate_requests_per_s
     rate = numbers.per_second(named, " req") if named else "l fits it to the boxes"
@@ -227,15 +238,16 @@ def headline(state: RunState, width: int) -> Line:
     return crop(tuple(parts), width)
 
 
-def _setting_words(mode: str, state: RunState) -> Line:
+def _setting_words(mode: str, state: RunState, *, short: bool) -> Line:
     setting = state.engine.setting
     if setting is None:
         return ()
-    style = (
-        f"prefill in chunks of {setting.chunk_tokens}"
-        if setting.prefill == "chunked"
-        else "whole prefill"
+    chunks = (
+        f"chunks of {setting.chunk_tokens}"
+        if short
+        else (f"prefill in chunks of {setting.chunk_tokens}")
     )
+    style = chunks if setting.prefill == "chunked" else "whole prefill"
     if mode == "split" and setting.prefill_box and setting.decode_box:
         return (
             Span(f" {setting.prefill_box} reads", "prefill"),
@@ -298,6 +310,11 @@ def _power_spans(status: WorkerStatus) -> Line:
 
 
 # ----------------------------------------------------------------------------- ledger
+
+
+def ledger_legend() -> str:
+    """What the glyphs of the ledger's bars stand for."""
+    return "  ".join(f"{glyph} {name}" for name, _, _, glyph in LEDGER_PARTS)
 
 
 def ledger_header(width: int) -> Line:

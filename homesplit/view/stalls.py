@@ -23,7 +23,7 @@ def sentence(stall: Stall | None, watch: Watch, engine: Engine) -> Line:
     who = "1 answer" if len(told) == 1 else f"{len(told)} answers"
     length_s = stall.end_s - min(wait.since_s for wait in told)
     return line(
-        Span("stall ", "bad"),
+        Span("✗ ", "bad"),
         f"{who} on {stall.box} waited ",
         Span(numbers.seconds(length_s), "strong"),
         f": {why}",

@@ -26,7 +26,7 @@ def test_a_long_prefill_between_two_tokens_is_the_cause() -> None:
     seen = (decode(0, 1, "r1"), prefill(1, 3, "r2", 500), decode(3, 3.05, "r1", "r2"))
     ((stall, sentence),) = told(*seen, now_s=3.05)
     assert (stall.box, stall.start_s, len(stall.waits)) == ("a", 1, 1)
-    assert sentence == "stall 1 answer on a waited 2.05 s: a was reading a prompt of 500 tokens"
+    assert sentence == "✗ 1 answer on a waited 2.05 s: a was reading a prompt of 500 tokens"
 
 
 def test_tokens_within_the_target_are_no_stall() -> None:

@@ -69,9 +69,7 @@ class StageScreen(Screen[None]):
     LONG_WORK: ClassVar[tuple[LongWork, ...]] = ()
     """What this stop does that takes its time."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "enter", "advance", "Next step", id="advance", tooltip="Do what the line above says"
-        ),
+        Binding("enter", "advance", "Next", id="advance", tooltip="Do what the line above says"),
         Binding("s", "stop", "Stop", id="stop", tooltip="Stop what is being done here"),
     ]
 

@@ -10,6 +10,10 @@ from textual.containers import Vertical, VerticalScroll
 from homesplit.tui.screens.base import LongWork, StageScreen
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import compare, road
+from homesplit.view.spans import Lines
+
+TALL = 34
+"""Rows from which on the figures stand apart."""
 
 
 class CompareScreen(StageScreen):
@@ -32,7 +36,10 @@ class CompareScreen(StageScreen):
         with VerticalScroll(classes="panel grow") as table:
             table.border_title = "The same requests through each mode"
             table.border_subtitle = "meas. measured · pred. predicted"
-            yield LinesView(lambda w, h: compare.table(self.state, w), id="table")
+            yield LinesView(self._table, id="table")
+
+    def _table(self, width: int, height: int) -> Lines:
+        return compare.table(self.state, width, tall=self.size.height >= TALL)
 
     def show_body(self) -> None:
         """Verdict and table as they are now."""

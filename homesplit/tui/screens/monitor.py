@@ -80,6 +80,7 @@ class MonitorScreen(StageScreen):
                     yield MovingLines(partial(self._chart_lines, which), id=f"plot-{which}")
         with Vertical(id="requests", classes="panel") as requests:
             requests.border_title = "Last requests"
+            requests.border_subtitle = Content(monitor.ledger_legend())
             yield LinesView(self._unserved, id="unserved")
             yield Rows(id="request-rows")
         with Vertical(id="boxes-panel", classes="panel") as boxes:
