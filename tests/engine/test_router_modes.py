@@ -15,6 +15,7 @@ from homesplit_engine.router.board import Board
 from homesplit_engine.router.gate import own_id
 from homesplit_engine.wire.messages import Reserve, Submit
 
+from homesplit.core.served import Timed, server_side
 from tests.engine.router_kit import (
     REPLICA,
     SILENCE_S,
@@ -199,6 +200,18 @@ async def test_a_hand_off_that_does_not_arrive_still_ends_in_the_right_text(
         assert record.served == "resumed"
         assert "hand-off" in record.why
         await until(lambda: not any(stub.held for stub in running.stubs.values()))
+
+
+async def test_one_hand_off_in_twenty_that_fails_shows_in_the_share_served_as_asked(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path, setting=SPLIT) as running:
+        for number in range(20):
+            running.stubs["left"].settings.handoff = "fails" if number == 7 else "works"
+            assert await running.complete(PROMPT, 3) == running.expected(PROMPT, 3)
+        side = server_side(Timed(records=tuple(await running.records(20))), tpot_target_s=None)
+    assert side is not None
+    assert (side.served, side.served_as_asked) == ({"split": 19, "resumed": 1}, 0.95)
 
 
 async def test_tokens_said_twice_are_given_once(tmp_path: Path) -> None:
