@@ -144,9 +144,10 @@ async def measure_link(
             answer = await _answer(driver, driving, deadline)
         if answer.get("why"):
             return answer
-        last = _json_of(await listening.line(timeout_s=2))
-        answer["peer_interface"] = (last or {}).get("interface")
+        answer["peer_interface"] = None
         with contextlib.suppress(UnreachableError):
+            last = _json_of(await listening.line(timeout_s=_LEAST_S))
+            answer["peer_interface"] = (last or {}).get("interface")
             await listening.finish(timeout_s=_LEAST_S)
         return answer
 
