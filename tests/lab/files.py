@@ -33,7 +33,7 @@ def tail(path: str | Path, characters: int = 1500) -> str:
         return ""
 
 
-def remove_tree(path: Path, patience_s: float = 2.0) -> bool:
+def remove_tree(path: Path, patience_s: float = 30.0) -> bool:
     """Remove a folder, trying again while a last mount lets go of it; says whether it is gone."""
     end = time.monotonic() + patience_s
     while path.exists():

@@ -46,7 +46,7 @@ ANNOUNCER = "lab-announcer"
 _PRINTER_PORTS = (80, 515, 631, 9100)
 _SSHD_LOG = Path("/var/log/sshd.log")
 _AVAHI_LOG = Path("/var/log/avahi.log")
-_READY_WITHIN_S = 6.0
+_READY_WITHIN_S = 60.0
 
 
 def main(lab: Lab, name: str) -> None:
