@@ -20,7 +20,7 @@ from homesplit_engine.keys import make_keys
 from homesplit_engine.wire.messages import Cancel, Hello, encode
 from homesplit_engine.wire.sockets import connecting_socket
 
-from tests.engine.router_kit import Rig, rig
+from tests.engine.router_kit import PATIENCE_S, Rig, rig
 
 PLAIN = "/v1/completions"
 CHAT = "/v1/chat/completions"
@@ -138,7 +138,7 @@ async def _raw(running: Rig, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         writer.write(data)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             return await reader.read()
     finally:
         writer.close()
@@ -188,11 +188,12 @@ async def test_a_thousand_idle_connections_and_slow_senders_keep_nobody_out(
 async def test_a_body_or_head_that_never_comes_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("homesplit_engine.router.doors.BODY_S", 0.3)
     monkeypatch.setattr("homesplit_engine.router.server.IDLE_S", 0.3)
     async with open_door(tmp_path) as running:
         slow = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n{"
-        assert b" 408 " in (await _raw(running, slow)).splitlines()[0]
+        with monkeypatch.context() as impatient:
+            impatient.setattr("homesplit_engine.router.doors.BODY_S", 0.3)
+            assert b" 408 " in (await _raw(running, slow)).splitlines()[0]
         for head in (b"", b"GET /v1/models HTTP/1.1\r\nHost: "):
             assert b" 200 " not in await _raw(running, head)
 
