@@ -19,6 +19,8 @@ HELD_S = 40.0
 """How long a fault is held at most while answers are still being written."""
 LASTING = ("cut", "loss", "latency", "rate", "disk-full", "clock-back")
 """Those that last until the answers are whole, and until what must be told of them is."""
+AT_LEAST = ("stop-5", "stop-60", "cut-and-back")
+"""Those that last for a time, and longer where a busy router has not told of the loss by then."""
 TOLD_S = 3 * DETECTION_S
 FLOOD, FLOOD_CHARS, FLOOD_TOKENS = 5, 900, 60
 CLOCK_BACK_S = -3600
@@ -38,13 +40,14 @@ class Harm:
     ) -> Generator[None]:
         """Do it on entry; undo it on leaving, whatever happens.
 
-        A lasting fault ends no sooner than the answers of `during`, and than `told`.
+        A lasting fault ends no sooner than the answers of `during`, and than it was `told`.
         """
         undo = self._do()
         try:
             yield
             if self._fault in LASTING:
                 wait_all(during(), HELD_S)
+            if self._fault in (*LASTING, *AT_LEAST):
                 wait_until(told, TOLD_S, 0.02)
         finally:
             undo()
