@@ -9,7 +9,7 @@ Written for transformers 5.24 (`AttentionInterface`, `AttentionMaskInterface`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -164,6 +164,22 @@ class Plug:
         how.spell_out(query, key.shape[1], out)
         return out
 
+    def attend_few(
+        self,
+        layer: int,
+        query: torch.Tensor,  # tokens x kv_heads x group x head_dim, scaled
+        out: torch.Tensor,  # the same shape
+        window: int | None,
+    ) -> None:
+        """One layer of a step whose every row is a sequence's only new one, into `out`.
+
+        K and V of the step must be in the pool.
+        """
+        step = self.step
+        assert step is not None
+        how = _How(step=step, layer=layer, scaling=1.0, window=window, softcap=None)
+        how.answer(query.unbind(0), out.unbind(0), first=0)
+
     def _look(
         self,
         layer: int,
@@ -248,7 +264,12 @@ class _How:
         first = self.step.first_single or 0
         shape = (len(query) - first, kv_heads, -1, query.shape[2])
         asked = (query[first:] * self.scaling).view(shape).unbind(0)
-        answers = out[first:].view(shape).unbind(0)
+        self.answer(asked, out[first:].view(shape).unbind(0), first=first)
+
+    def answer(
+        self, asked: Sequence[torch.Tensor], answers: Sequence[torch.Tensor], *, first: int
+    ) -> None:
+        """Each single row's attention from its scaled queries; they begin with row `first`."""
         for span in self.step.spans:
             if span.count == 1:
                 k, v = self._seen(span)

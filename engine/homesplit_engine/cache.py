@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from homesplit_engine.pages import blocks_for
 
@@ -95,6 +97,11 @@ class KvPool:
         """K and V of each layer, slots x heads x width."""
         self.by_head = [(k.permute(1, 2, 0), v.transpose(0, 1)) for k, v in self.keys_and_values]
         """The same, K as heads x width x slots, V as heads x slots x width."""
+        self.few = shape.dtype == torch.float32 and device.type == "cpu"
+        """Whether `store_few` can be had: the pool is memory that numpy sees."""
+        self._arrays: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = (
+            [(k.numpy(), v.numpy()) for k, v in self.keys_and_values] if self.few else []
+        )
 
     def store(
         self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -103,6 +110,18 @@ class KvPool:
         keys, values = self.keys_and_values[layer]
         keys.index_copy_(0, slots, key)
         values.index_copy_(0, slots, value)
+
+    def store_few(
+        self,
+        layer: int,
+        slots: NDArray[np.int64],
+        key: NDArray[np.float32],
+        value: NDArray[np.float32],
+    ) -> None:
+        """As `store`, with arrays: for a few tokens in a third of the time."""
+        keys, values = self._arrays[layer]
+        keys[slots] = key
+        values[slots] = value
 
     def read_heads(
         self, layer: int, place: Place, start: int, end: int

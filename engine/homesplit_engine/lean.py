@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.functional import embedding
 
 from homesplit_engine.attention import Plug
+from homesplit_engine.few import FewModel, few_model
 from homesplit_engine.kernels import GatedUp, joined, plus
 
 _KINDS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
@@ -45,7 +46,8 @@ class LeanNorm(nn.Module):
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.weight: nn.Parameter = norm.weight
-        self._eps = torch.full((), float(norm.variance_epsilon), device=norm.weight.device)
+        self.eps = float(norm.variance_epsilon)
+        self._eps = torch.full((), self.eps, device=norm.weight.device)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x width -> the same."""
@@ -63,11 +65,11 @@ class LeanLayer(nn.Module):
         attention, mlp = layer.self_attn, layer.mlp
         self.layer_idx = int(attention.layer_idx)
         self._plug = plug
-        self._width = int(attention.head_dim)
-        self._scaling = float(attention.scaling)
-        self._window: int | None = _window(layer)
-        self._heads = attention.q_proj.out_features // self._width
-        self._kv_heads = attention.k_proj.out_features // self._width
+        self.width = int(attention.head_dim)
+        self.scaling = float(attention.scaling)
+        self.window: int | None = _window(layer)
+        self.heads = attention.q_proj.out_features // self.width
+        self.kv_heads = attention.k_proj.out_features // self.width
         self.input_norm = LeanNorm(layer.input_layernorm)
         self.middle_norm = LeanNorm(layer.post_attention_layernorm)
         normed = hasattr(attention, "q_norm")
@@ -91,8 +93,8 @@ class LeanLayer(nn.Module):
         return plus(self.down, self.gate_up(self.middle_norm(rows)), rows)
 
     def _attended(self, rows: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-        heads, kv_heads = self._heads, self._kv_heads
-        every = self.qkv(rows).view(-1, heads + 2 * kv_heads, self._width)
+        heads, kv_heads = self.heads, self.kv_heads
+        every = self.qkv(rows).view(-1, heads + 2 * kv_heads, self.width)
         both = every[:, : heads + kv_heads]
         if self.q_norm is not None and self.k_norm is not None:
             both = torch.cat((self.q_norm(both[:, :heads]), self.k_norm(both[:, heads:])), dim=1)
@@ -102,8 +104,8 @@ class LeanLayer(nn.Module):
             both[:, :heads],
             both[:, heads:],
             every[:, heads + kv_heads :],
-            scaling=self._scaling,
-            window=self._window,
+            scaling=self.scaling,
+            window=self.window,
         )
 
 
@@ -127,6 +129,12 @@ class LeanModel(nn.Module):
         self.norm = LeanNorm(model.model.norm)
         self.head: nn.Module = model.lm_head
         self._vocab_size = int(model.lm_head.out_features)
+        self._plug = plug
+        self._few: FewModel | None = None
+
+    def ready(self) -> None:
+        """To be called once the layers' kernels are what they will be."""
+        self._few = few_model(self, self._plug)
 
     def forward(
         self,
@@ -139,6 +147,9 @@ class LeanModel(nn.Module):
         """1 x tokens -> logits of the rows `logits_to_keep` (ascending), else of all."""
         if use_cache:
             raise ValueError("a lean model keeps its KV in the engine's pool only")
+        few = self._few
+        if few is not None and few.takes(self._plug.step, input_ids.shape[1]):
+            return Logits(few.logits(input_ids[0], position_ids, logits_to_keep)[None])
         rows = embedding(input_ids[0], self.embedding)
         rotation = Rotation(*self.rotary(rows, position_ids=position_ids))
         whole = logits_to_keep is None or len(logits_to_keep) == len(rows)

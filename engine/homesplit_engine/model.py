@@ -22,7 +22,7 @@ from homesplit_engine.kernels import (
     quantise_linears,
     why_no_int8,
 )
-from homesplit_engine.lean import make_lean
+from homesplit_engine.lean import LeanModel, make_lean
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WEIGHTS = ("same", "int8")
@@ -91,6 +91,8 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
     if weights == "int8":
         # Only now: what was compared above are the weights as they came.
         quantise_linears(model)
+    if isinstance(model, LeanModel):
+        model.ready()
     return LoadedModel(
         model=model,
         plug=plug,
