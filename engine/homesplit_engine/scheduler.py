@@ -114,7 +114,7 @@ class Scheduler:
         self._decoding: list[Request] = []
         self._reserved: dict[str, Request] = {}
         self._handing_over: dict[str, Request] = {}
-        self._in_flight: frozenset[str] = frozenset()
+        self._in_flight: StepPlan | None = None
         self._steps = 0
 
     # ------------------------------------------------------------------ looking
@@ -222,7 +222,7 @@ class Scheduler:
             self._keep_for_sender(request)
             return request
         request.phase = Phase.ENDED
-        if request_id not in self._in_flight:
+        if not self._computing(request):
             self._free(request)
         return request
 
@@ -238,7 +238,7 @@ class Scheduler:
         request = self._handing_over.pop(request_id, None)
         if request is not None:
             request.phase = Phase.ENDED
-            if request_id not in self._in_flight:
+            if not self._computing(request):
                 self._free(request)
 
     def overdue(self, now_s: float) -> tuple[Request, ...]:
@@ -267,10 +267,7 @@ class Scheduler:
         plan = self._whole_step(now_s) or self._mixed_step(now_s)
         if plan is not None:
             self._steps += 1
-            self._in_flight = frozenset(
-                [work.request.request_id for work in plan.prefill]
-                + [request.request_id for request in plan.decode]
-            )
+            self._in_flight = plan
         return plan
 
     def finish_step(
@@ -281,7 +278,7 @@ class Scheduler:
         Every `last` prefill and every decode of the plan needs a token, unless the request
         was cancelled meanwhile.
         """
-        self._in_flight = frozenset()
+        self._in_flight = None
         tokens: list[Sampled] = []
         prefilled: list[Prefilled] = []
         ended: list[Ended] = []
@@ -313,6 +310,13 @@ class Scheduler:
         )
 
     # ------------------------------------------------------------------ inside
+
+    def _computing(self, request: Request) -> bool:
+        """Whether the step in flight computes something of this request."""
+        plan = self._in_flight
+        return plan is not None and (
+            request in plan.decode or any(work.request is request for work in plan.prefill)
+        )
 
     def _unfit(self, request: Request, now_s: float) -> Refusal | None:
         if request.request_id in self._requests:
@@ -434,7 +438,8 @@ class Scheduler:
         """A slot for the next token of each decoding request; the newest give way."""
         preempted: list[str] = []
         size = self.pool.block_tokens
-        for request in list(self._decoding):
+        full = [r for r in self._decoding if len(r.tokens) > len(r.blocks) * size]
+        for request in full:
             while len(request.tokens) > len(request.blocks) * size and (
                 request.phase is Phase.DECODING
             ):

@@ -124,11 +124,19 @@ class StepClock:
         self._cost = cost
         self._work: dict[tuple[int, int], float] = {}
         self._pairs: dict[tuple[int, int], float] = {}
+        self._writing: dict[int, float] = {}
+        self._context_s = _context_seconds(cost)
 
     def step_seconds(
         self, prefill: Sequence[tuple[int, int]], batch: int, context_tokens: int
     ) -> float:
         """The same seconds as the cost model's."""
+        if not prefill and batch and self._context_s is not None:
+            # Most steps: one line over the contexts for each size of batch.
+            base_s = self._writing.get(batch)
+            if base_s is None:
+                base_s = self._writing[batch] = self._cost.step_seconds([], batch, 0)
+            return base_s + self._context_s * context_tokens
         cost = self._cost
         if cost.fit is not None:
             return cost.step_seconds(prefill, batch, context_tokens)
@@ -148,6 +156,19 @@ class StepClock:
             work_s = self._work[(tokens, heads)] = cost.work_seconds(tokens, heads)
         kept = cost.shape.batch_kv_bytes(batch, context_tokens, cost.kv_dtype) if batch else 0.0
         return cost.step_s + work_s + attending_s + cost.kv_byte_s * kept + cost.sequence_s * batch
+
+
+def _context_seconds(cost: CostModel) -> float | None:
+    """Seconds of a step for each cached token of those it writes for; None where it is no line.
+
+    It is none where some layers see only a window of what was said.
+    """
+    if cost.fit is not None:
+        return cost.fit.context_s
+    if any(group.window is not None for group in cost.shape.groups):
+        return None
+    kept = cost.shape.batch_kv_bytes(1, 1, cost.kv_dtype)
+    return cost.kv_byte_s * (kept - cost.shape.batch_kv_bytes(1, 0, cost.kv_dtype))
 
 
 def cost_model(

@@ -7,8 +7,14 @@ from homesplit_engine.pages import BlockPool, OutOfBlocks
 from homesplit_engine.request import Request
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from homesplit.core.candidates import arrangements, build_scene
 from homesplit.core.counted_blocks import CountedBlocks, PrefixNames
+from homesplit.core.load import plan_load
+from homesplit.core.simulate import simulate
+from homesplit.core.workload import Arrivals
+from tests.core.test_decide import ask, load
 
 PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 
@@ -53,3 +59,18 @@ def _hashes(tokens: list[int]) -> list[bytes]:
         deadline_s=1.0,
     )
     return request.block_hashes(len(tokens) // 4, 4)
+
+
+@pytest.mark.parametrize("tokens", [700, 1300, 2500])
+@pytest.mark.parametrize("which", range(6))
+def test_every_request_is_answered_in_full_where_blocks_are_short(which: int, tokens: int) -> None:
+    """Room is taken by others in the middle of a leap, and the last answer gives up its blocks."""
+    work = structs.replace(load(400, 120), arrivals=Arrivals(rate_requests_per_s=6.0))
+    asked = ask(rate=3e7, work=work)
+    scene = build_scene(asked)
+    boxes = tuple(structs.replace(box, kv_tokens=tokens) for box in scene.boxes)
+    plan = plan_load(work, seed=4, seconds=8.0)
+    chosen = arrangements(asked, scene)[which]
+    records = simulate(structs.replace(scene, boxes=boxes), chosen, plan).records
+    assert {record.timeline.outcome for record in records} == {"completed"}
+    assert {len(record.timeline.token_s) for record in records} == {120}

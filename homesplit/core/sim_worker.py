@@ -1,0 +1,224 @@
+"""One worker in the simulator: the engine's own scheduler, and steps that only take their time.
+
+Stretches of steps in which a box only writes answers are taken in one leap; an event that comes
+meanwhile ends the leap after the step it falls into, as it would have in service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from homesplit_engine.pages import BlockPool, blocks_for
+from homesplit_engine.request import Phase, Request
+from homesplit_engine.scheduler import Limits, Scheduler, StepOutcome, StepPlan
+
+from homesplit.core.cost import StepClock
+from homesplit.core.counted_blocks import CountedBlocks
+from homesplit.core.scene import BLOCK_TOKENS, MAX_BATCH, MAX_STEP_TOKENS, MAX_WAITING, SimBox
+from homesplit.core.sim_flight import Flight
+
+_MOST_BLOCKS = 20_000
+_NOTHING = StepOutcome()
+
+
+class SimWorker:
+    """One worker: its scheduler and the step (or leap of steps) in flight."""
+
+    def __init__(self, box: SimBox, *, longest: int, prefix_cache: bool) -> None:
+        room = max(1, box.kv_tokens // BLOCK_TOKENS)
+        most = max(_MOST_BLOCKS, 8 * blocks_for(longest, BLOCK_TOKENS))
+        blocks = min(room, most)
+        pool = (
+            BlockPool(blocks, BLOCK_TOKENS) if prefix_cache else CountedBlocks(blocks, BLOCK_TOKENS)
+        )
+        limits = Limits(
+            max_batch_requests=MAX_BATCH,
+            max_step_tokens=MAX_STEP_TOKENS,
+            max_waiting=MAX_WAITING,
+            max_context=longest,
+        )
+        self.name = box.name
+        self.cost = StepClock(box.cost)
+        self.together = box.together
+        self.scheduler = Scheduler(pool, limits)
+        self.plan: StepPlan | None = None
+        self.start_s = 0.0
+        self.end_s = 0.0
+        self.steps = 1
+        self.first_s = 0.0
+        self.growth_s = 0.0
+        self.told_s: list[float] = []
+        """When the tokens of each step that wrote any left the router."""
+        self._joining: list[Flight] = []
+        self._left = 0
+        """Steps until the first answer of the batch ends."""
+        self._changed = True
+        """Whether the batch is another one than `_left` was counted for."""
+
+    def joins(self, flight: Flight) -> None:
+        """Its answer is written here from the next step on."""
+        self._joining.append(flight)
+        self._changed = True
+
+    def cancel(self, request_id: str) -> None:
+        """As the scheduler's; a step that it is in goes on without it."""
+        self.scheduler.cancel(request_id)
+        self.scheduler.handoff_ended(request_id)
+        # Nobody may be taken for going on unseen.
+        self._left, self._changed = 0, True
+
+    def begin(self, now_s: float, *, beside: bool) -> bool:
+        """Start the next step or leap, perhaps beside the other box's; False when there is none."""
+        plan = self.scheduler.schedule(now_s)
+        self.plan = plan
+        if plan is None:
+            return False
+        for flight in self._joining:
+            flight.written_s, flight.written_from = self.told_s, len(self.told_s)
+        self._joining.clear()
+        if plan.decode and (self._changed or plan.preempted):
+            ends = [r.max_tokens + r.prompt_tokens - len(r.tokens) for r in plan.decode]
+            self._left, self._changed = min(ends), False
+        batch, context = len(plan.decode), plan.context_tokens
+        pieces = [(work.start, work.tokens) for work in plan.prefill]
+        self.start_s = now_s
+        self.first_s = self.cost.step_seconds(pieces, batch, context)
+        self.steps = 1 if pieces else self._leap_length(plan)
+        self.growth_s = 0.0
+        if self.steps > 1:
+            last = self.cost.step_seconds([], batch, context + batch * (self.steps - 1))
+            self.growth_s = (last - self.first_s) / (self.steps - 1)
+        if beside:
+            self.first_s *= self.together
+            self.growth_s *= self.together
+        self.end_s = now_s + self.after(self.steps)
+        return True
+
+    def after(self, steps: int) -> float:
+        """Seconds from the start to the end of so many steps of this leap."""
+        return steps * self.first_s + self.growth_s * steps * (steps - 1) / 2.0
+
+    def _leap_length(self, plan: StepPlan) -> int:
+        """Steps until the first answer ends, or 1 where blocks are short."""
+        steps = self._left
+        if steps <= 1:
+            return 1
+        pool = self.scheduler.pool
+        if len(plan.decode) * (steps // pool.block_tokens + 1) <= pool.blocks_available:
+            return steps
+        return steps if self._more_blocks(plan, steps) <= pool.blocks_available else 1
+
+    def _more_blocks(self, plan: StepPlan, steps: int) -> int:
+        """Blocks that the answers take beyond theirs until the last of so many steps."""
+        size = self.scheduler.pool.block_tokens
+        return sum(
+            max(0, blocks_for(len(request.tokens) + steps, size) - len(request.blocks))
+            for request in plan.decode
+        )
+
+    def make_way(self, tokens: int, now_s: float) -> None:
+        """Before others take room for so many tokens: a leap that needed it ends with this step."""
+        plan, pool = self.plan, self.scheduler.pool
+        if plan is None or self.steps <= 1:
+            return
+        taken = blocks_for(tokens, pool.block_tokens)
+        if self._more_blocks(plan, self.steps) + taken <= pool.blocks_available:
+            return
+        self.interrupt(now_s)
+        for request in plan.decode:
+            self._grow(request, len(request.tokens) + self.steps - 1)
+
+    def _grow(self, request: Request, known: int) -> None:
+        """The blocks of so many tokens."""
+        blocks, pool = request.blocks, self.scheduler.pool
+        if known > len(blocks) * pool.block_tokens:
+            more = blocks_for(known, pool.block_tokens) - len(blocks)
+            blocks += pool.allocate(more, after=blocks[-1])
+
+    def interrupt(self, now_s: float) -> bool:
+        """Cut a leap at the end of the step that `now_s` falls into; True when it was cut."""
+        if self.plan is None or self.steps <= 1 or now_s >= self.end_s:
+            return False
+        low, high = 1, self.steps
+        while low < high:
+            middle = (low + high) // 2
+            if self.start_s + self.after(middle) >= now_s:
+                high = middle
+            else:
+                low = middle + 1
+        if low == self.steps:
+            return False
+        self.steps = low
+        self.end_s = self.start_s + self.after(low)
+        return True
+
+    def finish(self, plan: StepPlan) -> StepOutcome:
+        """Take in the step or leap: the scheduler is told of what it must act on.
+
+        An answer that goes on only grows by its tokens, which needs nobody's decision.
+        """
+        ending: Sequence[Request] = ()
+        if self.steps < self._left:
+            self._write_on(plan.decode)
+        elif plan.decode:
+            ending = self._write_last(plan.decode)
+            self._changed = True
+        if plan.decode:
+            self._left -= self.steps
+        if not ending and not plan.prefill:
+            return _NOTHING
+        sampled = {request.request_id: 0 for request in ending}
+        sampled.update({work.request.request_id: 0 for work in plan.prefill if work.last})
+        left = plan
+        if len(ending) < len(plan.decode):
+            left = StepPlan(step=plan.step, prefill=plan.prefill, decode=tuple(ending))
+        return self.scheduler.finish_step(left, sampled, now_s=self.end_s)
+
+    def _write_on(self, decode: Sequence[Request]) -> None:
+        """Tokens for answers that all go on after this step or leap."""
+        steps = self.steps
+        if steps == 1:
+            for request in decode:
+                request.tokens.append(0)
+                request.computed += 1
+            return
+        size, grown = self.scheduler.pool.block_tokens, [0] * steps
+        for request in decode:
+            tokens = request.tokens
+            tokens += grown
+            request.computed += steps
+            if len(tokens) - 1 > len(request.blocks) * size:
+                self._grow(request, len(tokens) - 1)
+
+    def _write_last(self, decode: Sequence[Request]) -> list[Request]:
+        """The same where some end: those are given back, before their last token."""
+        steps, ahead = self.steps, self.steps - 1
+        grown = [0] * steps
+        ending: list[Request] = []
+        for request in decode:
+            if request.phase is Phase.ENDED:
+                ending.append(request)
+                continue
+            tokens = request.tokens
+            known = len(tokens) + ahead
+            self._grow(request, known)
+            if known + 1 < request.prompt_tokens + request.max_tokens:
+                tokens += grown
+                request.computed += steps
+            else:
+                tokens += grown[1:]
+                request.computed += ahead
+                ending.append(request)
+        return ending
+
+    def tell(self, plan: StepPlan, router_s: float) -> float:
+        """Note when the tokens of the step or leap are out; the last one's moment."""
+        last_s = self.end_s + router_s
+        if plan.decode:
+            if self.steps > 1:
+                began_s, each_s, half_s = self.start_s + router_s, self.first_s, self.growth_s / 2.0
+                self.told_s += [
+                    began_s + i * (each_s + half_s * (i - 1)) for i in range(1, self.steps)
+                ]
+            self.told_s.append(last_s)
+        return last_s
