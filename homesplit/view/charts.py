@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -12,8 +10,7 @@ from homesplit.core.engine_state import Engine
 from homesplit.core.plan_map import PlanMap
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
-from homesplit.view.prompt_classes import PromptClass
-from homesplit.view.watch import LATE_S
+from homesplit.view.trails import SPAN_S, Trails
 
 
 class Points(Struct, frozen=True, kw_only=True):
@@ -49,71 +46,35 @@ class Chart(Struct, frozen=True, kw_only=True):
     empty: str = "nothing to draw yet"
 
 
-CELLS = (240, 64)
-"""Points nearer to each other than the chart's width and height over these are drawn once."""
-
-
 def requests_chart(
-    engine: Engine,
-    which: str,
-    targets: Targets,
-    now_s: float,
-    classes: Sequence[PromptClass],
-    span_s: float = 180.0,
+    engine: Engine, trails: Trails, which: str, targets: Targets, now_s: float
 ) -> Chart:
-    """One point a request over the last `span_s` seconds: TTFT (`ttft`) or TPOT (`tpot`)."""
-    found = _values(engine, which, now_s - span_s)
+    """One point a request over the last minutes: TTFT (`ttft`) or TPOT (`tpot`)."""
+    found = trails.of(which)
     target = targets.ttft_s if which == "ttft" else targets.tpot_s
-    highest = max((value for _, value, _ in found), default=0.0)
+    highest = max((max(trail.values) for trail in found if trail.values), default=0.0)
     top = max(highest, (target or 0.0) * 1.2) * 1.1 or 1.0
     return Chart(
-        series=_by_class(found, classes, now_s, span_s, top),
+        series=tuple(
+            Points(
+                label=one.name,
+                role=one.role,
+                marker=one.marker,
+                x=tuple([at_s - now_s for at_s in trail.at_s]),
+                y=tuple(trail.values),
+            )
+            for one, trail in zip(trails.classes, found, strict=True)
+        ),
         target=target,
-        marks=_event_marks(engine, now_s, span_s),
-        x_range=(-span_s, 0.0),
+        marks=_event_marks(engine, now_s, SPAN_S),
+        x_range=(-SPAN_S, 0.0),
         y_top=top,
         y_ticks=time_ticks(top),
         x_ticks=tuple(
-            (-span_s * part / 3, f"{span_s * part / 3:.0f} s ago" if part else "now")
+            (-SPAN_S * part / 3, f"{SPAN_S * part / 3:.0f} s ago" if part else "now")
             for part in (3, 2, 1, 0)
         ),
         empty="one point for each request, once some have been answered",
-    )
-
-
-def _values(engine: Engine, which: str, since_s: float) -> list[tuple[float, float, int]]:
-    """When each completed request ended, its figure, its prompt's tokens."""
-    first = bisect_left(engine.requests, since_s - LATE_S, key=lambda done: done.at_s)
-    found: list[tuple[float, float, int]] = []
-    for done in engine.requests[first:]:
-        value = done.ttft_s if which == "ttft" else done.tpot_s
-        if value is not None and done.outcome == "completed" and done.at_s >= since_s:
-            found.append((done.at_s, value, done.prompt_tokens))
-    return found
-
-
-def _by_class(
-    found: Sequence[tuple[float, float, int]],
-    classes: Sequence[PromptClass],
-    now_s: float,
-    span_s: float,
-    top: float,
-) -> tuple[Points, ...]:
-    cells: list[dict[tuple[int, int], tuple[float, float]]] = [{} for _ in classes]
-    highs = [one.high for one in classes]
-    across, up = CELLS[0] / span_s, CELLS[1] / top
-    for at_s, value, prompt_tokens in found:
-        place = min(bisect_right(highs, prompt_tokens), len(classes) - 1)
-        cells[place][int(at_s * across), int(value * up)] = (at_s, value)
-    return tuple(
-        Points(
-            label=one.name,
-            role=one.role,
-            marker=one.marker,
-            x=tuple(round(at_s - now_s, 1) for at_s, _ in points.values()),
-            y=tuple(value for _, value in points.values()),
-        )
-        for one, points in zip(classes, cells, strict=True)
     )
 
 

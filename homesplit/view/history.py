@@ -42,14 +42,19 @@ class History:
                 value = figure(done, which)
                 if value is not None:
                     self._values.setdefault((which, slot), []).append(value)
+        # Here as well, for nobody may look for a day.
+        self._forget_before(int((engine.latest_s or 0.0) // SLOT_S) - SLOTS)
 
     def of(self, which: str, now_s: float) -> tuple[float | None, ...]:
         """The last `SLOTS` slots; the slot of `now_s` is not over yet."""
         last = int(now_s // SLOT_S)
-        for key in [key for key in self._values if key[1] <= last - SLOTS]:
+        self._forget_before(last - SLOTS)
+        return tuple(self._median((which, slot)) for slot in range(last - SLOTS + 1, last + 1))
+
+    def _forget_before(self, slot: int) -> None:
+        for key in [key for key in self._values if key[1] <= slot]:
             del self._values[key]
             self._medians.pop(key, None)
-        return tuple(self._median((which, slot)) for slot in range(last - SLOTS + 1, last + 1))
 
     def _median(self, key: tuple[str, int]) -> float | None:
         values = self._values.get(key)

@@ -2,27 +2,81 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from homesplit_engine.records import TransferEvent
 from msgspec import Struct
 
+from homesplit.core.engine_state import Engine
 from homesplit.core.state import RunState, link_between
 from homesplit.view import numbers
 from homesplit.view.spans import Line, Lines, Span, bar, clean, crop, line, sparkline, width_of
-from homesplit.view.watch import moved_transfers
 
-HISTORY_S = 60.0
+SLOTS = 30
 SLOT_S = 2.0
+"""The last minute, in slots that stand still while time goes on."""
 NOW_SLOTS = 5
-"""Over how many slots `now` is meant: the last 10 s."""
+"""Over how many slots `now` is meant: the last 10 s and what has passed of the next slot."""
+
+Way = tuple[str, str]
 
 
-class Moved(NamedTuple):
-    """A hand-off on the router's clock."""
+class Slot:
+    """What one direction carried in two seconds, and the hand-offs that ended in them."""
 
-    bytes: int
-    start_s: float
-    end_s: float
+    __slots__ = ("bytes", "ended", "ended_bytes")
+
+    def __init__(self) -> None:
+        self.bytes = 0.0
+        self.ended = 0
+        self.ended_bytes = 0
+
+
+class Moves:
+    """Follows the hand-offs as they are told; each is looked at once, when it is new."""
+
+    def __init__(self) -> None:
+        self._forget(None)
+
+    def _forget(self, first_s: float | None) -> None:
+        self._seen = 0
+        self._first_s = first_s
+        self._slots: dict[Way, dict[int, Slot]] = {}
+
+    def take(self, engine: Engine) -> None:
+        """Look at the hand-offs that ended since the last time."""
+        if engine.first_s != self._first_s or engine.total_transfers < self._seen:
+            self._forget(engine.first_s)
+        new = engine.total_transfers - self._seen
+        self._seen = engine.total_transfers
+        for seen in engine.transfers[max(len(engine.transfers) - new, 0) :]:
+            self._add(seen.event, seen.event.start_s + seen.offset_s, seen.offset_s)
+        for slots in self._slots.values():
+            # A slot more than is shown: hand-offs may be told late.
+            for old in sorted(slots)[: -2 * SLOTS]:
+                del slots[old]
+
+    def _add(self, event: TransferEvent, start_s: float, offset_s: float) -> None:
+        """Spread a hand-off's bytes over its time."""
+        end_s = max(event.end_s + offset_s, start_s)
+        slots = self._slots.setdefault((event.box_from, event.box_to), {})
+        first, last = int(start_s // SLOT_S), int(end_s // SLOT_S)
+        first = max(first, last - SLOTS)
+        for number in range(first, last + 1):
+            slot = slots.get(number)
+            if slot is None:
+                slot = slots[number] = Slot()
+            if first == last:
+                slot.bytes += event.bytes
+            else:
+                part_s = min(number * SLOT_S + SLOT_S, end_s) - max(number * SLOT_S, start_s)
+                slot.bytes += event.bytes * part_s / (end_s - start_s)
+        slots[last].ended += 1
+        slots[last].ended_bytes += event.bytes
+
+    def of(self, way: Way, now_s: float) -> tuple[Slot, ...]:
+        """The last `SLOTS` slots of a direction; the slot of `now_s` is not over yet."""
+        last = int(now_s // SLOT_S)
+        slots = self._slots.get(way, {})
+        return tuple(slots.get(n) or Slot() for n in range(last - SLOTS + 1, last + 1))
 
 
 class LinkUse(Struct, frozen=True, kw_only=True):
@@ -40,48 +94,31 @@ class LinkUse(Struct, frozen=True, kw_only=True):
     history: tuple[float, ...]
 
 
-def link_use(state: RunState, names: tuple[str, ...], now_s: float) -> tuple[LinkUse, ...]:
+def link_use(
+    state: RunState, moves: Moves, names: tuple[str, ...], now_s: float
+) -> tuple[LinkUse, ...]:
     """Each direction between two boxes that carried a hand-off in the last minute."""
     if len(names) != 2:
         return ()
-    moved: dict[tuple[str, str], list[Moved]] = {}
-    for event, start_s, end_s in moved_transfers(state.engine, now_s - HISTORY_S):
-        way = (event.box_from, event.box_to)
-        moved.setdefault(way, []).append(Moved(event.bytes, start_s, end_s))
-    a, b = names
-    return tuple(_use(state, way, moved[way], now_s) for way in ((a, b), (b, a)) if way in moved)
+    ways = (names, names[::-1])
+    uses = (_use(state, (a, b), moves.of((a, b), now_s), now_s) for a, b in ways)
+    return tuple(use for use in uses if use.handoffs)
 
 
-def _use(state: RunState, way: tuple[str, str], moved: list[Moved], now_s: float) -> LinkUse:
+def _use(state: RunState, way: Way, slots: tuple[Slot, ...], now_s: float) -> LinkUse:
     rate, why = _measured(state, *way)
-    slots = _slots(moved, now_s)
+    lately = slots[-NOW_SLOTS - 1 :]
+    lasted_s = NOW_SLOTS * SLOT_S + now_s % SLOT_S
     return LinkUse(
         box_from=way[0],
         box_to=way[1],
-        bytes_per_s=sum(slots[-NOW_SLOTS:]) / NOW_SLOTS,
+        bytes_per_s=sum(slot.bytes for slot in lately) / lasted_s,
         measured_bytes_per_s=rate,
         why=why,
-        handoffs=len(moved),
-        bytes=sum(one.bytes for one in moved),
-        history=slots,
+        handoffs=sum(slot.ended for slot in slots),
+        bytes=sum(slot.ended_bytes for slot in slots),
+        history=tuple(slot.bytes / SLOT_S for slot in slots),
     )
-
-
-def _slots(moved: list[Moved], now_s: float) -> tuple[float, ...]:
-    """Bytes per second in each slot of the last minute; a hand-off is spread over its time."""
-    count = int(HISTORY_S / SLOT_S)
-    began_s = now_s - HISTORY_S
-    rates = [0.0] * count
-    for size, start_s, end_s in moved:
-        from_s, to_s = max(start_s - began_s, 0.0), min(end_s - began_s, HISTORY_S)
-        first, last = int(from_s / SLOT_S), min(int(to_s / SLOT_S), count - 1)
-        if first == last:
-            rates[first] += size * (to_s - from_s) / max(end_s - start_s, 1e-9) / SLOT_S
-            continue
-        per_s = size / (end_s - start_s) / SLOT_S
-        for slot in range(first, last + 1):
-            rates[slot] += per_s * (min(slot * SLOT_S + SLOT_S, to_s) - max(slot * SLOT_S, from_s))
-    return tuple(rates)
 
 
 def _measured(state: RunState, box_from: str, box_to: str) -> tuple[float | None, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from homesplit_engine.records import RequestRecord, WorkerStatus
@@ -13,7 +13,7 @@ from homesplit.core.state import Done, Engine, RunState
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
 from homesplit.view.history import figure
-from homesplit.view.link_use import link_lines, link_use
+from homesplit.view.link_use import Moves, link_lines, link_use
 from homesplit.view.plan import LEDGER_PARTS, stacked
 from homesplit.view.prompt_classes import PromptClass
 from homesplit.view.spans import (
@@ -94,22 +94,27 @@ def panel(
     history: tuple[float | None, ...] = (),
 ) -> Panel:
     """TTFT (`ttft`), TPOT (`tpot`) or longest gap (`gap`) of the requests `seen` of late."""
-    figures = [
-        (done.prompt_tokens, figure(done, which)) for done in seen if done.outcome == "completed"
-    ]
-    whole = percentiles(value for _, value in figures)
+    known: list[float] = []
+    apart: list[list[float]] = [[] for _ in classes]
+    highs = [one.high for one in classes]
+    for done in seen:
+        value = figure(done, which) if done.outcome == "completed" else None
+        if value is not None:
+            known.append(value)
+            place = bisect_right(highs, done.prompt_tokens)
+            if place < len(apart):
+                apart[place].append(value)
+    whole = percentiles(known)
     return Panel(
         title={"ttft": "TTFT", "tpot": "TPOT", "gap": "longest wait"}[which],
         target_s=targets.ttft_s if which == "ttft" else targets.tpot_s,
         p50=whole.p50,
         p90=whole.p90,
-        by_class=tuple((one.name, _median_of(figures, one)) for one in classes),
+        by_class=tuple(
+            (one.name, percentiles(values).p50) for one, values in zip(classes, apart, strict=True)
+        ),
         history=history,
     )
-
-
-def _median_of(figures: Sequence[tuple[int, float | None]], one: PromptClass) -> float | None:
-    return percentiles(value for tokens, value in figures if one.low <= tokens < one.high).p50
 
 
 def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Lines:
@@ -273,12 +278,12 @@ def box_names(state: RunState) -> tuple[str, ...]:
     return names
 
 
-def box_lines(state: RunState, width: int, now_s: float = 0.0) -> Lines:
+def box_lines(state: RunState, moves: Moves, width: int, now_s: float) -> Lines:
     """Each box's queue, KV in use and power, a line each; then the link's use."""
     names = box_names(state)
     if not names:
         return (line(Span("No worker has told its state yet.", "dim")),)
-    uses = link_use(state, names, now_s)
+    uses = link_use(state, moves, names, now_s)
     return (*(_box_line(state, name, width) for name in names), *link_lines(uses, width))
 
 

@@ -70,11 +70,16 @@ class _Plot:
 
     def points(self, points: Points) -> None:
         """A glyph for each."""
+        # As `column` and `row` say, without calling them: there may be thousands.
         cell = (points.marker, points.role)
+        columns, rows, cells = self.columns, self.rows, self.cells
+        left, low = self._left, self._low
+        across = (columns - 1) / ((self._right - left) or 1.0)
+        up = (rows - 1) / ((self._top - low) or 1.0)
         for x, y in zip(points.x, points.y, strict=True):
-            column, row = self.column(x), self.row(y)
-            if 0 <= column < self.columns and 0 <= row < self.rows:
-                self.cells[row][column] = cell
+            column, row = int((x - left) * across + 0.5), rows - 1 - int((y - low) * up + 0.5)
+            if 0 <= column < columns and 0 <= row < rows:
+                cells[row][column] = cell
 
 
 def _span(series: Sequence[Points]) -> tuple[float, float]:

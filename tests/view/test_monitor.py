@@ -16,12 +16,13 @@ from homesplit.core.state import Load, RunState
 from homesplit.core.workload import LengthClass, Targets
 from homesplit.view.charts import requests_chart
 from homesplit.view.history import SLOTS, History
-from homesplit.view.link_use import link_use
+from homesplit.view.link_use import Moves, link_use
 from homesplit.view.monitor import panel, recent, span_words
 from homesplit.view.prompt_classes import prompt_classes
 from homesplit.view.running import running
 from homesplit.view.scatter import scatter
 from homesplit.view.spans import plain
+from homesplit.view.trails import Trails
 from homesplit.view.watch import Watch
 from tests.view.steps import record
 
@@ -99,11 +100,51 @@ def test_the_link_carries_what_the_hand_offs_sent_in_the_last_ten_seconds() -> N
         tokens=1,
         exposed_s=0.0,
     )
-    state = RunState(engine=Engine(transfers=(events.TransferSeen(event=moved),)))
-    (use,) = link_use(state, ("a", "b"), 100.0)
+    state = RunState(engine=after(Engine(), [events.TransferSeen(event=moved)]))
+    moves = Moves()
+    moves.take(state.engine)
+    (use,) = link_use(state, moves, ("a", "b"), 100.0)
     assert (use.box_from, use.box_to, use.bytes_per_s, use.handoffs) == ("a", "b", 100.0, 1)
     assert use.measured_bytes_per_s is None
     assert use.why == "this link was not probed"
+    assert link_use(state, moves, ("a", "b"), 200.0) == ()
+
+
+def test_a_hand_off_is_spread_over_its_time_and_looked_at_once() -> None:
+    moved = TransferEvent(
+        box_from="a",
+        box_to="b",
+        request_id="r",
+        start_s=91.0,
+        end_s=95.0,
+        bytes=4000,
+        tokens=1,
+        exposed_s=0.0,
+    )
+    engine = after(Engine(), [events.TransferSeen(event=moved)])
+    moves = Moves()
+    for _ in range(3):
+        moves.take(engine)
+    assert [slot.bytes for slot in moves.of(("a", "b"), 97.0)][-4:] == [1000, 2000, 1000, 0]
+    assert moves.of(("b", "a"), 97.0)[-1].bytes == 0
+
+
+def test_hand_offs_that_nobody_looks_at_are_forgotten() -> None:
+    moves, engine = Moves(), Engine()
+    for n in range(500):
+        moved = TransferEvent(
+            box_from="a",
+            box_to="b",
+            request_id="r",
+            start_s=float(n),
+            end_s=n + 0.5,
+            bytes=1,
+            tokens=1,
+            exposed_s=0.0,
+        )
+        engine = after(engine, [events.TransferSeen(event=moved)])
+        moves.take(engine)
+    assert all(len(slots) <= 60 for slots in moves._slots.values())  # pyright: ignore[reportPrivateUsage]
 
 
 def test_running_requests_are_those_the_steps_tell_of_that_have_not_ended() -> None:
@@ -138,9 +179,8 @@ def test_the_history_has_a_median_for_each_ten_seconds_and_gaps_where_nothing_en
 
 
 def test_the_chart_puts_new_points_right_and_high_values_up() -> None:
-    engine = after(Engine(), [record("old", 110.0, 0.1), record("new", 200.0, 1.0)])
-    classes = prompt_classes(Load())
-    chart = requests_chart(engine, "tpot", Targets(tpot_s=0.5), 200.0, classes, span_s=100.0)
+    engine = after(Engine(), [record("old", 50.0, 0.1), record("new", 200.0, 1.0)])
+    chart = requests_chart(engine, trails(engine), "tpot", Targets(tpot_s=0.5), 200.0)
     rows = plain(scatter(chart, 40, 10)).split("\n")
     assert len(rows) == 10
     assert all(len(row) <= 40 for row in rows)
@@ -158,7 +198,33 @@ def _left(row: str) -> bool:
     return "•" in row[:20]
 
 
-def test_a_chart_of_thousands_of_requests_draws_each_place_once() -> None:
-    engine = after(Engine(), [record(f"r{n}", 100 + n / 50) for n in range(5000)])
-    chart = requests_chart(engine, "tpot", Targets(), 200.0, prompt_classes(Load()))
-    assert sum(len(points.x) for points in chart.series) < 200
+def trails(*engines: Engine) -> Trails:
+    found = Trails()
+    for engine in engines:
+        found.take(engine, prompt_classes(Load()))
+    return found
+
+
+def test_a_chart_has_a_point_for_each_request_of_its_three_minutes() -> None:
+    first = after(Engine(), [record(f"r{n}", 100 + n / 50) for n in range(5000)])
+    engine = after(first, [record("last", 200.0), record("late", 320.0)])
+    chart = requests_chart(engine, trails(first, engine, engine), "tpot", Targets(), 320.0)
+    assert sum(len(points.x) for points in chart.series) == 3002
+    assert max(max(points.x, default=-1.0) for points in chart.series) == 0.0
+
+
+def test_other_classes_part_the_points_anew() -> None:
+    engine = after(Engine(), [record("a", 100.0), record("b", 101.0)])
+    found = trails(engine)
+    found.take(engine, prompt_classes(Load(classes=(kind("all", 1, 2000),))))
+    assert [len(trail.values) for trail in found.of("tpot")] == [2]
+
+
+def test_figures_that_nobody_looks_at_are_forgotten() -> None:
+    history, found, engine = History(), Trails(), Engine()
+    for n in range(900):
+        engine = after(engine, [record(f"r{n}", float(n))])
+        history.take(engine)
+        found.take(engine, prompt_classes(Load()))
+    assert sum(len(trail.values) for trail in found.of("ttft")) <= 181
+    assert sum(map(len, history._values.values())) <= 3 * 310  # pyright: ignore[reportPrivateUsage]

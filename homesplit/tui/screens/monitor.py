@@ -22,10 +22,12 @@ from homesplit.tui.widgets.lines import LinesView, MovingLines, subtitle
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import charts, monitor, road, stalls, timeline
 from homesplit.view.history import History
+from homesplit.view.link_use import Moves
 from homesplit.view.prompt_classes import legend, prompt_classes
 from homesplit.view.running import running, running_row
 from homesplit.view.scatter import scatter
 from homesplit.view.spans import Lines, crop, line, wrap
+from homesplit.view.trails import Trails
 from homesplit.view.watch import Watch
 
 STRIP_S = 0.4
@@ -58,7 +60,8 @@ class MonitorScreen(StageScreen):
         super().__init__(controller)
         self._zoom = 2
         self._frozen_s: float | None = None
-        self._watch, self._history = Watch(), History()
+        self._watch, self._history, self._moves = Watch(), History(), Moves()
+        self._trails = Trails()
         self._minute: tuple[Done, ...] = ()
         self._moved_s = 0.0
 
@@ -86,7 +89,8 @@ class MonitorScreen(StageScreen):
         with Vertical(id="boxes-panel", classes="panel") as boxes:
             boxes.border_title = "Boxes"
             yield MovingLines(
-                lambda w, h: monitor.box_lines(self.state, w, self.now_s), id="box-lines"
+                lambda w, h: monitor.box_lines(self.state, self._moves, w, self.now_s),
+                id="box-lines",
             )
 
     def _tile(self, which: str) -> Vertical:
@@ -121,6 +125,8 @@ class MonitorScreen(StageScreen):
         engine = self.state.engine
         self._watch.take(engine, self.state.choices.targets.tpot_s)
         self._history.take(engine)
+        self._moves.take(engine)
+        self._trails.take(engine, prompt_classes(self.state.load))
 
     def _tile_lines(self, which: str, width: int) -> Lines:
         height = 2 if self.size.height < 34 else 4
@@ -155,8 +161,8 @@ class MonitorScreen(StageScreen):
         return (*strips, crop(stalls.sentence(stall, self._watch, engine), width))
 
     def _chart_lines(self, which: str, width: int, height: int) -> Lines:
-        targets, classes = self.state.choices.targets, prompt_classes(self.state.load)
-        chart = charts.requests_chart(self.state.engine, which, targets, self.now_s, classes)
+        targets = self.state.choices.targets
+        chart = charts.requests_chart(self.state.engine, self._trails, which, targets, self.now_s)
         return scatter(chart, width, height)
 
     def _unserved(self, width: int, height: int) -> Lines:
