@@ -164,22 +164,6 @@ class Plug:
         how.spell_out(query, key.shape[1], out)
         return out
 
-    def attend_few(
-        self,
-        layer: int,
-        query: torch.Tensor,  # tokens x kv_heads x group x head_dim, scaled
-        out: torch.Tensor,  # the same shape
-        window: int | None,
-    ) -> None:
-        """One layer of a step whose every row is a sequence's only new one, into `out`.
-
-        K and V of the step must be in the pool.
-        """
-        step = self.step
-        assert step is not None
-        how = _How(step=step, layer=layer, scaling=1.0, window=window, softcap=None)
-        how.answer(query.unbind(0), out.unbind(0), first=0)
-
     def _look(
         self,
         layer: int,

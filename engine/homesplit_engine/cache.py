@@ -73,8 +73,11 @@ class Place:
     def index(self, start: int, end: int) -> torch.Tensor:
         """The slots of tokens [start, end) as an index tensor, shape (end - start,)."""
         if self._index is None:
-            everything = self.slots(0, len(self._blocks) * self._size)
-            self._index = torch.tensor(everything, dtype=torch.int64, device=self._device)
+            count = len(self._blocks) * self._size
+            if self.first is not None:
+                self._index = torch.arange(self.first, self.first + count, device=self._device)
+            else:
+                self._index = torch.tensor(self.slots(0, count), device=self._device)
         return self._index[start:end]
 
 
@@ -97,11 +100,11 @@ class KvPool:
         """K and V of each layer, slots x heads x width."""
         self.by_head = [(k.permute(1, 2, 0), v.transpose(0, 1)) for k, v in self.keys_and_values]
         """The same, K as heads x width x slots, V as heads x slots x width."""
-        self.few = shape.dtype == torch.float32 and device.type == "cpu"
-        """Whether `store_few` can be had: the pool is memory that numpy sees."""
-        self._arrays: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = (
-            [(k.numpy(), v.numpy()) for k, v in self.keys_and_values] if self.few else []
+        seen = shape.dtype == torch.float32 and device.type == "cpu"
+        self.arrays: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = (
+            [(k.numpy(), v.numpy()) for k, v in self.keys_and_values] if seen else []
         )
+        """`keys_and_values` as arrays; empty where numpy doesn't see the memory."""
 
     def store(
         self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -110,18 +113,6 @@ class KvPool:
         keys, values = self.keys_and_values[layer]
         keys.index_copy_(0, slots, key)
         values.index_copy_(0, slots, value)
-
-    def store_few(
-        self,
-        layer: int,
-        slots: NDArray[np.int64],
-        key: NDArray[np.float32],
-        value: NDArray[np.float32],
-    ) -> None:
-        """As `store`, with arrays: for a few tokens in a third of the time."""
-        keys, values = self._arrays[layer]
-        keys[slots] = key
-        values[slots] = value
 
     def read_heads(
         self, layer: int, place: Place, start: int, end: int

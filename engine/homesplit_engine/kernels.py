@@ -1,14 +1,13 @@
 """Quicker kernels under the model's own layers, where the machine has them.
 
-A decode step is mostly reading weights for a few rows. oneDNN is quickest for several rows with
-a weight laid out for it beforehand; for one row nothing beats reading the transposed weight
-from front to end, so that copy is kept too where there is memory for it (fp32, x86).
+A decode step is mostly reading weights for a few rows: that is for compiled products, which read
+the weight as it lies. For many rows oneDNN is quickest with a weight laid out for it beforehand;
+that copy is kept where there is memory for it (x86).
 """
 
 from __future__ import annotations
 
 import platform
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +18,19 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import silu
 
+from homesplit_engine.compiled.products import add_int8_product, add_product
+from homesplit_engine.compiled.rows import gate, to_int16
+from homesplit_engine.compiled.tiles import INT8_STEP
+
 SMALLEST = 1e-30
-"""Rows of zeros are not divided by zero."""
-PACKED_FOR_ROWS = 8
-"""The number of rows that the layout is chosen for; other numbers of rows work as well."""
+"""Weights of zeros are not divided by zero."""
+_BYTE_MOST, _SHORT_MOST, _INT_MOST = 127, 2**15 - 1, 2**31 - 1
+FEW_ROWS = 128
+"""Up to so many rows the compiled product is at least as quick as oneDNN's."""
+PACKED_FOR_ROWS = 512
+"""The number of rows that oneDNN's layout is chosen for; other numbers of rows work as well."""
+
+Array = NDArray[np.float32]
 
 
 class GatedUp(nn.Module):
@@ -30,75 +38,96 @@ class GatedUp(nn.Module):
 
     def __init__(self, gate: nn.Linear, up: nn.Linear) -> None:
         super().__init__()
-        self.joined = joined(gate, up)
+        self.joined: Any = joined(gate, up)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """tokens x hidden -> tokens x intermediate."""
         return _gated(self.joined(rows))
 
 
-class PackedLinear(nn.Module):
-    """`nn.Linear` with its weight in oneDNN's own layout; the same sums in another order.
+class FastLinear(nn.Module):
+    """`nn.Linear` in float32 on a CPU; the same sums in another order."""
 
-    `columns` keeps the transposed weight as well, for single rows.
-    """
-
-    def __init__(self, linear: nn.Linear, *, columns: bool) -> None:
+    def __init__(self, linear: nn.Linear, *, packed: bool) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
+        self.weight = linear.weight
         # torch declares `bias` a Parameter; a layer without one holds None.
         self.bias: Any = linear.bias
-        ops: Any = torch.ops
-        self._apply_packed: Any = ops.mkldnn._linear_pointwise.default
-        self._apply_added: Any = ops.mkldnn._linear_pointwise.binary
-        self._packed = _packed(linear.weight)
-        self._columns = _columns(linear.weight) if columns else None
+        self._plain: Array = linear.weight.detach().numpy()
+        self._packed = _Packed(linear.weight, linear.bias) if packed else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
-        if self._columns is not None and rows.numel() == self.in_features:
-            out = torch.matmul(rows, self._columns)
-            return out if self.bias is None else out.add_(self.bias)
-        return self._apply_packed(rows, self._packed, self.bias, "none", [], "")
+        if rows.numel() > FEW_ROWS * self.in_features:
+            if self._packed is not None:
+                return self._packed.of(rows)
+            return nn.functional.linear(rows, self.weight, self.bias)
+        flat = rows.detach().reshape(-1, self.in_features).contiguous().numpy()
+        return torch.from_numpy(self.of(flat)).view(*rows.shape[:-1], self.out_features)
 
     def plus(self, rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """`forward(rows) + other`, tokens x out_features, in one kernel."""
-        if self._columns is not None and len(rows) == 1:
-            out = torch.addmm(other, rows, self._columns)
-            return out if self.bias is None else out.add_(self.bias)
-        return self._apply_added(rows, other, self._packed, self.bias, "add")
+        """`forward(rows) + other`, tokens x out_features."""
+        if len(rows) > FEW_ROWS and self._packed is not None:
+            return self._packed.plus(rows, other)
+        return self.forward(rows).add_(other)
+
+    def of(self, rows: Array) -> Array:
+        """tokens x in_features -> tokens x out_features, for a few tokens."""
+        out = _started(len(rows), self.out_features, self.bias)
+        add_product(rows, self._plain, out, threads=torch.get_num_threads())
+        return out
+
+    def add_to(self, out: Array, rows: Array) -> None:
+        """`out += of(rows)`, for a few tokens."""
+        if self.bias is not None:
+            out += self.bias.detach().numpy()
+        add_product(rows, self._plain, out, threads=torch.get_num_threads())
 
 
-class PackedGatedUp(nn.Module):
-    """`GatedUp` by oneDNN, which applies silu and the product as it writes."""
+class _Packed:
+    """oneDNN's copy of a weight."""
 
-    def __init__(self, gated: GatedUp, *, columns: bool) -> None:
-        super().__init__()
-        weight: torch.Tensor = gated.joined.weight
-        bias: Any = gated.joined.bias
-        self._half = len(weight) // 2
+    def __init__(self, weight: torch.Tensor, bias: Any) -> None:
         ops: Any = torch.ops
-        self._apply_packed: Any = ops.mkldnn._linear_pointwise.default
-        self._apply_times: Any = ops.mkldnn._linear_pointwise.binary
-        self._gate, self._up = _packed(weight[: self._half]), _packed(weight[self._half :])
-        halves: Any = (None, None) if bias is None else bias.detach().chunk(2)
-        self._gate_bias, self._up_bias = halves
         self._bias = bias
-        self._columns = _columns(weight) if columns else None
+        self._apply: Any = ops.mkldnn._linear_pointwise.default
+        self._apply_added: Any = ops.mkldnn._linear_pointwise.binary
+        self._weight: torch.Tensor = ops.mkldnn._reorder_linear_weight(
+            weight.detach().contiguous(), PACKED_FOR_ROWS
+        )
+
+    def of(self, rows: torch.Tensor, after: str = "none") -> torch.Tensor:
+        return self._apply(rows, self._weight, self._bias, after, [], "")
+
+    def plus(self, rows: torch.Tensor, other: torch.Tensor, how: str = "add") -> torch.Tensor:
+        return self._apply_added(rows, other, self._weight, self._bias, how)
+
+
+class FastGatedUp(nn.Module):
+    """`GatedUp` in float32 on a CPU; oneDNN applies silu and the product as it writes."""
+
+    def __init__(self, gated: GatedUp, *, packed: bool) -> None:
+        super().__init__()
+        self.joined = FastLinear(gated.joined, packed=False)
+        bias: Any = gated.joined.bias
+        weights = gated.joined.weight.detach().chunk(2)
+        biases: Any = (None, None) if bias is None else bias.detach().chunk(2)
+        halves = [_Packed(w, b) for w, b in zip(weights, biases, strict=True)] if packed else []
+        self._halves = halves
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """tokens x hidden -> tokens x intermediate."""
-        if self._columns is not None and len(rows) == 1:
-            both = torch.mm(rows, self._columns)
-            return _gated(both if self._bias is None else both.add_(self._bias))
-        gate = self._apply_packed(rows, self._gate, self._gate_bias, "swish", [], "")
-        return self._apply_times(rows, gate, self._up, self._up_bias, "mul")
+        if len(rows) <= FEW_ROWS or not self._halves:
+            return _gated(self.joined(rows))
+        up, down = self._halves[1], self._halves[0]
+        return up.plus(rows, down.of(rows, "swish"), "mul")
 
 
 def plus(linear: nn.Module, rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """`linear(rows) + other`."""
-    return linear.plus(rows, other) if isinstance(linear, PackedLinear) else other + linear(rows)
+    return linear.plus(rows, other) if isinstance(linear, FastLinear) else other + linear(rows)
 
 
 def joined(*parts: nn.Linear) -> nn.Linear:
@@ -118,87 +147,75 @@ def joined(*parts: nn.Linear) -> nn.Linear:
 
 
 def _gated(both: torch.Tensor) -> torch.Tensor:
-    gate, up = both.chunk(2, dim=-1)
-    return silu(gate).mul_(up)
+    if both.dtype != torch.float32 or both.device.type != "cpu":
+        first, second = both.chunk(2, dim=-1)
+        return silu(first).mul_(second)
+    return torch.from_numpy(gated(both.detach().numpy()))
 
 
-def _packed(weight: torch.Tensor) -> torch.Tensor:
-    ops: Any = torch.ops
-    return ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), PACKED_FOR_ROWS)
+def gated(both: Array) -> Array:
+    """silu(first half) * second half of each row."""
+    half = both.shape[1] // 2
+    out = np.empty((len(both), half), np.float32)
+    gate(both, np.empty((2, half), np.int32), out)
+    return out
 
 
-def _columns(weight: torch.Tensor) -> torch.Tensor:
-    return weight.detach().t().contiguous()
+def _started(rows: int, width: int, bias: Any) -> Array:
+    if bias is None:
+        return np.zeros((rows, width), np.float32)
+    out = np.empty((rows, width), np.float32)
+    out[:] = bias.detach().numpy()
+    return out
 
 
 class Int8Linear(nn.Module):
-    """`nn.Linear` in torch's int8: a scale per output channel and one per row of the inputs.
+    """`nn.Linear` with weights of 8 bits, a scale per output, and inputs of up to 16, one per row.
 
-    torch's kernel has one scale for all rows of a call, so that a row with a few very large
-    inputs takes the others' precision, and an answer depends on what else is in the step. Each
-    row is therefore brought to a largest input of 1 before, and back after; one more row that
-    holds -1 and 1 keeps the kernel's scale the same in every call.
+    The inputs have as many levels as their sums of products leave room for in 32 bits, so that
+    every sum is exact: a row's answer is the same to the last bit whatever rows are beside it,
+    and whichever of these processors computes it.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
-        ops: Any = torch.ops
-        self._apply_packed: Any = ops.quantized.linear_dynamic.default
-        self._packed: Any = ops.quantized.linear_prepack(_per_channel(linear), None)
         # torch declares `bias` a Parameter; a layer without one holds None.
         bias: Any = linear.bias
         self.bias: Any = None if bias is None else bias.detach()
-        self._ends = torch.zeros(1, linear.in_features)
-        self._ends[0, 0], self._ends[0, -1] = -1.0, 1.0
-        self._few_ends: NDArray[np.float32] = self._ends[0].numpy()
+        self._levels = np.float32(min(_SHORT_MOST, _INT_MOST // (_BYTE_MOST * self.in_features)))
+        weight: Array = linear.weight.detach().numpy()
+        largest = np.maximum(np.abs(weight).max(axis=1), np.float32(SMALLEST))
+        self._scales: Array = (largest / _BYTE_MOST).astype(np.float32)
+        self._width = -(-self.in_features // INT8_STEP) * INT8_STEP
+        self._weight = np.zeros((self.out_features, self._width), np.int8)
+        self._weight[:, : self.in_features] = np.rint(weight / self._scales[:, None])
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
-        flat = rows.reshape(-1, self.in_features)
-        largest = flat.abs().amax(dim=-1, keepdim=True).clamp_(min=SMALLEST)
-        even = torch.cat((flat / largest, self._ends))
-        out = self._apply_packed(even, self._packed, False)[:-1].mul_(largest)
-        if self.bias is not None:
-            out.add_(self.bias)
-        return out.view(*rows.shape[:-1], self.out_features)
+        flat = rows.detach().reshape(-1, self.in_features).contiguous().numpy()
+        return torch.from_numpy(self.of(flat)).view(*rows.shape[:-1], self.out_features)
 
-    def few(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The same for arrays, tokens x in_features, whose small kernels start more quickly."""
-        largest = np.abs(rows).max(axis=-1, keepdims=True)
-        np.maximum(largest, np.float32(SMALLEST), out=largest)
-        even = np.empty((len(rows) + 1, self.in_features), np.float32)
-        np.divide(rows, largest, out=even[:-1])
-        even[-1] = self._few_ends
-        out: NDArray[np.float32] = self._apply_packed(
-            torch.from_numpy(even), self._packed, False
-        ).numpy()[:-1]
-        out *= largest
-        if self.bias is not None:
-            out += self.bias.numpy()
+    def of(self, rows: Array) -> Array:
+        """tokens x in_features -> tokens x out_features."""
+        out = _started(len(rows), self.out_features, self.bias)
+        self._add(out, rows)
         return out
 
+    def add_to(self, out: Array, rows: Array) -> None:
+        """`out += of(rows)`."""
+        if self.bias is not None:
+            out += self.bias.numpy()
+        self._add(out, rows)
 
-def _per_channel(linear: nn.Linear) -> torch.Tensor:
-    """The weight with a scale per output channel.
-
-    Without VNNI two products are summed in 16 bits: 255 x 127 x 2 would overflow them. 7 bits
-    for the weights, which have a scale a channel, cost less than 7 bits for the inputs.
-    """
-    weight = linear.weight.detach()
-    scales = weight.abs().amax(dim=1).clamp(min=1e-12).double() / (127 if _has_vnni() else 63)
-    with warnings.catch_warnings():
-        # Deprecated, but still the only way into the packed kernels.
-        warnings.filterwarnings("ignore", message=".*quantize_per_channel.*")
-        zeros = torch.zeros(len(scales), dtype=torch.int64)
-        return torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-
-
-def _has_vnni() -> bool:
-    cpu: Any = torch.cpu
-    asks = getattr(cpu, "_is_vnni_supported", None)
-    return bool(asks()) if asks is not None else False
+    def _add(self, out: Array, rows: Array) -> None:
+        whole = np.zeros((len(rows), self._width), np.int16)
+        worth = np.empty(len(rows), np.float32)
+        to_int16(rows, self._levels, whole, worth)
+        add_int8_product(
+            whole, worth, self._weight, self._scales, out, threads=torch.get_num_threads()
+        )
 
 
 def why_no_int8(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -207,33 +224,30 @@ def why_no_int8(device: torch.device, dtype: torch.dtype) -> str | None:
         return f"int8 weights are computed on the CPU only, not on {device.type}"
     if dtype != torch.float32:
         return "int8 weights need the dtype float32 for everything else"
-    engines: list[str] = torch.backends.quantized.supported_engines
-    if not {"x86", "fbgemm", "qnnpack"} & set(engines):
-        return "this build of torch has no int8 kernels"
     return None
 
 
-def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether packing is known to help: fp32 on an x86 processor with oneDNN."""
-    return (
-        device.type == "cpu"
-        and dtype == torch.float32
-        and platform.machine().lower() in ("x86_64", "amd64")
-        and torch.backends.mkldnn.is_available()
-    )
+def can_hasten(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the compiled products are for such a model: fp32 on a CPU."""
+    return device.type == "cpu" and dtype == torch.float32
 
 
-def columns_fit(model: nn.Module) -> bool:
+def copy_fits(model: nn.Module) -> bool:
     """Whether a copy of the linear layers' weights takes at most a quarter of the free memory."""
     linears = [module for module in model.modules() if type(module) is nn.Linear]
     needed = sum(linear.weight.numel() * linear.weight.element_size() for linear in linears)
     return needed <= psutil.virtual_memory().available // 4
 
 
-def pack_linears(model: nn.Module, *, columns: bool) -> int:
-    """Replaces every plain linear layer of a model by a packed one; returns how many."""
-    gated = _replace(model, GatedUp, lambda found: PackedGatedUp(found, columns=columns))
-    return gated + _replace(model, nn.Linear, lambda found: PackedLinear(found, columns=columns))
+def hasten_linears(model: nn.Module, *, copy: bool) -> int:
+    """Replaces every plain linear layer of a model by a fast one; returns how many.
+
+    With `copy` oneDNN's layout of the weights is kept too, where there is oneDNN.
+    """
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    packed = copy and x86 and torch.backends.mkldnn.is_available()
+    gated = _replace(model, GatedUp, lambda found: FastGatedUp(found, packed=packed))
+    return gated + _replace(model, nn.Linear, lambda found: FastLinear(found, packed=packed))
 
 
 def quantise_linears(model: nn.Module) -> int:

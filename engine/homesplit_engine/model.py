@@ -14,11 +14,12 @@ import torch
 
 from homesplit_engine.attention import Plug, UnsupportedAttention
 from homesplit_engine.cache import KvShape
+from homesplit_engine.compiled.warm import compile_all
 from homesplit_engine.fingerprint import fingerprint, fingerprint_fields
 from homesplit_engine.kernels import (
-    can_pack,
-    columns_fit,
-    pack_linears,
+    can_hasten,
+    copy_fits,
+    hasten_linears,
     quantise_linears,
     why_no_int8,
 )
@@ -83,11 +84,15 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
     if refusal is not None:
         raise ModelError(f"{model_dir.name}: {refusal}; this engine can't serve it")
     model = _load(model_dir, device, DTYPES[dtype])
+    if can_hasten(torch.device(device), DTYPES[dtype]):
+        compile_all(int8=weights == "int8", threads=torch.get_num_threads())
     plug = Plug()
     fields = fingerprint_fields(model_dir, dtype=dtype, weights=weights)
     eos_token_ids = _eos_token_ids(model)
-    pack = weights == "same" and can_pack(torch.device(device), DTYPES[dtype])
-    model, shape = _looked_at(model, model_dir.name, plug, text_config, device, DTYPES[dtype], pack)
+    hasten = weights == "same" and can_hasten(torch.device(device), DTYPES[dtype])
+    model, shape = _looked_at(
+        model, model_dir.name, plug, text_config, device, DTYPES[dtype], hasten
+    )
     if weights == "int8":
         # Only now: what was compared above are the weights as they came.
         quantise_linears(model)
@@ -171,7 +176,7 @@ def _looked_at(
     config: Any,
     device: str,
     dtype: torch.dtype,
-    pack: bool,
+    hasten: bool,
 ) -> tuple[Any, KvShape]:
     """The model with our layers and attention, compared with its own over a few tokens."""
     generator = torch.Generator().manual_seed(0)
@@ -182,8 +187,8 @@ def _looked_at(
         own = model(tokens, position_ids=positions, use_cache=False).logits[0, -1:]
         model.set_attn_implementation(plug.name)
         model = make_lean(model, plug) or model
-        if pack:
-            pack_linears(model, columns=columns_fit(model))
+        if hasten:
+            hasten_linears(model, copy=copy_fits(model))
         try:
             ours = model(
                 tokens, position_ids=positions, use_cache=False, logits_to_keep=last

@@ -117,10 +117,10 @@ def _conversation_bytes(asked: Asked, *, ours: bool) -> float:
 
 
 def second_copy(box: BoxProfile, shape: ModelShape) -> float:
-    """Bytes of the transposed copy of the linear layers that the engine keeps on this box.
+    """Bytes of the second copy of the linear layers, for many rows, that the engine keeps on this box.
 
     It does so for fp32 on a processor, where the copy is at most a quarter of the memory that
-    is free beside the weights (`kernels.columns_fit`); 0 elsewhere.
+    is free beside the weights (`kernels.copy_fits`); 0 elsewhere.
     """
     if box.device != "cpu" or run_dtype(box, shape) != "fp32":
         return 0.0

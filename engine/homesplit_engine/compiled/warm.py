@@ -1,0 +1,45 @@
+"""Compiles beforehand, so that no request waits for it and none meets a disk that is full."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from homesplit_engine.compiled import rows
+from homesplit_engine.compiled.products import add_int8_product, add_product
+from homesplit_engine.compiled.tiles import INT8_STEP
+
+_KERNELS = 16
+"""At least as many as there are: each may find once that what it became can't be kept."""
+
+
+def compile_all(*, int8: bool, threads: int) -> None:
+    """Compiles what a model with such weights uses, or takes what was kept of it."""
+    for _ in range(_KERNELS):
+        try:
+            _use_all(int8=int8, threads=threads)
+        except OSError:
+            continue  # compiled and used all the same, but not kept for the next start
+        return
+
+
+def _use_all(*, int8: bool, threads: int) -> None:
+    one = np.float32(1)
+    row, none = np.ones((1, INT8_STEP), np.float32), np.empty((0, INT8_STEP), np.float32)
+    out = np.empty_like(row)
+    if int8:
+        whole, worth = np.zeros((1, INT8_STEP), np.int16), np.ones(1, np.float32)
+        rows.to_int16(row, one, whole, worth)
+        weight = np.zeros((1, INT8_STEP), np.int8)
+        add_int8_product(whole, worth, weight, worth, out[:, :1].copy(), threads=threads)
+    else:
+        add_product(row, row, out[:, :1].copy(), threads=threads)
+    rows.norm(row, row[0], one, out)
+    rows.gate(row, np.zeros((2, INT8_STEP // 2), np.int32), row[:, : INT8_STEP // 2].copy())
+    head = np.ones((1, 1, INT8_STEP), np.float32)
+    slots, counts = np.zeros(1, np.int64), np.ones(1, np.int64)
+    keys, asked = head.copy(), head.copy()
+    every, turns = np.ones((1, 3, INT8_STEP), np.float32), np.ones((2, 1, INT8_STEP), np.float32)
+    rows.turn(every, none, one, turns, one, slots, keys, keys, asked)
+    scratch = np.zeros((threads, 2, 1), np.int32)
+    attend = rows.attend if threads == 1 else rows.attend_shared
+    attend(asked, keys, keys, slots, counts, counts, 0, scratch, head)

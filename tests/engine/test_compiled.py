@@ -1,0 +1,165 @@
+"""The compiled kernels against the same sums in numpy, at every border of their tiles."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from homesplit_engine.compiled import rows, warm
+from homesplit_engine.compiled.products import BLOCK, add_int8_product, add_product
+from homesplit_engine.compiled.tiles import FLOAT_STEP, INT8_STEP
+from numpy.typing import NDArray
+
+COMPILE = """
+from homesplit_engine.compiled.warm import compile_all
+from homesplit_engine.compiled import rows
+compile_all(int8=False, threads=1)
+print([len(one.signatures) for one in (rows.norm, rows.turn, rows.attend, rows.gate)])
+"""
+Array = NDArray[np.float32]
+ROWS = (1, 2, 3, 4, 5, 7, 8)
+THREADS = (1, 2)
+
+
+def drawn(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def close(found: Array, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("outs", [1, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK])
+@pytest.mark.parametrize("ins", [1, FLOAT_STEP, FLOAT_STEP + 4, 3 * FLOAT_STEP])
+def test_a_product_is_added_whatever_the_number_of_rows(ins: int, outs: int, threads: int) -> None:
+    weight = drawn(outs, ins)
+    for count in ROWS:
+        x, out = drawn(count, ins, seed=count), np.ones((count, outs), np.float32)
+        add_product(x, weight, out, threads=threads)
+        close(out, 1 + x @ weight.T)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("outs", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 5])
+def test_an_int8_product_loses_nothing_of_its_whole_numbers(outs: int, threads: int) -> None:
+    draw = np.random.default_rng(0)
+    weight = draw.integers(-127, 128, (outs, 2 * INT8_STEP)).astype(np.int8)
+    for count in ROWS:
+        x = draw.integers(-(2**15) + 1, 2**15, (count, 2 * INT8_STEP)).astype(np.int16)
+        x_scales, w_scales = drawn(count) ** 2, drawn(outs) ** 2
+        out = np.zeros((count, outs), np.float32)
+        add_int8_product(x, x_scales, weight, w_scales, out, threads=threads)
+        whole = x.astype(np.int64) @ weight.T.astype(np.int64)
+        close(out, whole * np.outer(x_scales, w_scales).astype(np.float64))
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_stays_none(odd: float) -> None:
+    x = drawn(2, 32)
+    x[1, 5] = odd
+    out = np.zeros((2, 12), np.float32)
+    add_product(x, drawn(12, 32, seed=1), out)
+    assert np.isfinite(out[0]).all() and not np.isfinite(out[1]).any()
+    whole, worth = np.zeros((2, 32), np.int16), np.empty(2, np.float32)
+    rows.to_int16(x, np.float32(1000), whole, worth)
+    assert np.isfinite(worth[0]) and np.isnan(worth[1])
+
+
+def test_rows_as_whole_numbers_keep_their_largest_and_their_sign() -> None:
+    x = np.array([[0.5, -1.0, 0.25], [0.0, 0.0, 0.0]], np.float32)
+    whole, worth = np.ones((2, 3), np.int16), np.empty(2, np.float32)
+    rows.to_int16(x, np.float32(100), whole, worth)
+    assert whole.tolist() == [[50, -100, 25], [0, 0, 0]]
+    assert worth[0] == np.float32(0.01)
+
+
+def test_the_norm_is_the_root_mean_square() -> None:
+    x, weight, out = drawn(3, 24), drawn(24, seed=1), np.empty((3, 24), np.float32)
+    rows.norm(x, weight, np.float32(1e-5), out)
+    close(out, x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5) * weight)
+
+
+def test_the_gate_holds_from_far_below_to_far_above() -> None:
+    both = np.ones((1, 8), np.float32)
+    both[0, :4] = [-100.0, -1.0, 0.0, 100.0]
+    out = np.empty((1, 4), np.float32)
+    rows.gate(both, np.empty((2, 4), np.int32), out)
+    close(out, [[0.0, -0.26894142, 0.0, 100.0]])
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("counts", [[1], [4], [5, 9], [2, 3, 4]])
+def test_attention_sees_its_own_slots_wherever_they_lie(
+    counts: list[int], window: int, threads: int
+) -> None:
+    keys, values = drawn(64, 2, 8, seed=1), drawn(64, 2, 8, seed=2)
+    slots = np.random.default_rng(3).permutation(64)[: sum(counts)]
+    asked = drawn(len(counts), 6, 8) * np.float32(3)
+    out, scratch = np.empty_like(asked), np.empty((threads, 4, max(counts)), np.int32)
+    attend = rows.attend if threads == 1 else rows.attend_shared
+    ends = np.cumsum(counts)
+    attend(asked, keys, values, slots, ends, np.array(counts), window, scratch, out)
+    for m, (end, count) in enumerate(zip(ends, counts, strict=True)):
+        mine = slots[end - min(count, window or count) : end]
+        for head in range(6):
+            scores = keys[mine, head // 3] @ asked[m, head]
+            weights = np.exp(scores - scores.max())
+            close(out[m, head], weights / weights.sum() @ values[mine, head // 3])
+
+
+def test_a_row_that_sees_what_is_no_number_is_alone_with_it() -> None:
+    keys, values = drawn(8, 1, 8), drawn(8, 1, 8)
+    keys[7] = np.nan
+    asked, out = drawn(2, 1, 8), np.empty((2, 1, 8), np.float32)
+    slots, ends, counts = np.array([0, 1, 6, 7]), np.array([2, 4]), np.array([2, 2])
+    scratch = np.empty((1, 2, 2), np.int32)
+    rows.attend(asked, keys, values, slots, ends, counts, 0, scratch, out)
+    assert np.isfinite(out[0]).all() and np.isnan(out[1]).any()
+
+
+def test_rope_turns_queries_and_keys_and_puts_both_kinds_in_their_slots() -> None:
+    # Two heads and one KV head of width 4: a quarter turn takes (a, b, c, d) to (-c, -d, a, b).
+    every = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
+    turns = np.stack([np.zeros((1, 4)), np.ones((1, 4))]).astype(np.float32)
+    keys, values = np.zeros((3, 1, 4), np.float32), np.zeros((3, 1, 4), np.float32)
+    asked, none = np.empty((1, 2, 4), np.float32), np.empty((0, 4), np.float32)
+    rows.turn(every, none, np.float32(0), turns, np.float32(2), np.array([2]), keys, values, asked)
+    assert asked[0].tolist() == [[-4, -6, 0, 2], [-12, -14, 8, 10]]
+    assert keys[2, 0].tolist() == [-10, -11, 8, 9] and not keys[:2].any()
+    assert values[2, 0].tolist() == [12, 13, 14, 15] and not values[:2].any()
+
+
+def test_kernels_that_cannot_be_kept_are_compiled_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: list[int] = []
+
+    def full(*_: Any, **__: Any) -> None:
+        kept.append(1)
+        raise OSError(28, "No space left on device")
+
+    kernel: Any = numba.njit(_plus_one)
+    kernel.enable_caching()
+    monkeypatch.setattr(kernel._cache, "save_overload", full)
+
+    def used(*, int8: bool, threads: int) -> None:
+        kernel(1)
+
+    monkeypatch.setattr(warm, "_use_all", used)
+    warm.compile_all(int8=False, threads=1)
+    assert kept == [1] and len(kernel.signatures) == 1
+
+
+def _plus_one(value: int) -> int:
+    return value + 1
+
+
+def test_every_kernel_of_a_model_is_compiled_beforehand() -> None:
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True)
+    assert done.stdout.strip() == "[1, 1, 1, 1]", done.stderr
