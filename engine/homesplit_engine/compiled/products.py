@@ -1,6 +1,6 @@
 """Rows by a weight that lies as it came, out_features x in_features, read front to back.
 
-Twelve outputs at a time, so that a second four of rows finds their weights in the nearest cache.
+Twelve outputs at a time, so that the next four of rows find their weights in the nearest cache.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from homesplit_engine.compiled.tiles import (
 
 BLOCK = 12
 """Outputs taken together: a multiple of every tile's width."""
+NEAR_ROWS = 16
+"""Up to so many rows all meet a weight before the next comes, so that memory is asked evenly."""
 _OPTIONS: Any = {
     "fastmath": {"reassoc", "contract", "nsz"},  # sums in any order, so that they go in vectors
     "error_model": "numpy",
@@ -82,14 +84,15 @@ def _float_part(x: Any, w: Any, out: Any, first: int, end: int) -> None:
 @njit(**_OPTIONS)
 def _float_block(x: Any, w: Any, out: Any, block: int, sums: Any) -> None:
     rows = len(x)
-    m = 0
-    while rows - m >= 4:
+    together = rows if rows <= NEAR_ROWS else 4
+    for first in range(0, rows - 3, together):
         for n in range(block, block + BLOCK, 3):
-            float_4x3(x, w, sums, m, n)
-            for r in range(4):
-                for c in range(3):
-                    out[m + r, n + c] += sums[r, c]
-        m += 4
+            for m in range(first, min(first + together, rows) - 3, 4):
+                float_4x3(x, w, sums, m, n)
+                for r in range(4):
+                    for c in range(3):
+                        out[m + r, n + c] += sums[r, c]
+    m = rows - rows % 4
     if rows - m >= 2:
         for n in range(block, block + BLOCK, 4):
             float_2x4(x, w, sums, m, n)
@@ -125,14 +128,15 @@ def _int8_block(
     x: Any, x_scales: Any, w: Any, w_scales: Any, out: Any, block: int, sums: Any
 ) -> None:
     rows = len(x)
-    m = 0
-    while rows - m >= 4:
+    together = rows if rows <= NEAR_ROWS else 4
+    for first in range(0, rows - 3, together):
         for n in range(block, block + BLOCK, 3):
-            int8_4x3(x, w, sums, m, n)
-            for r in range(4):
-                for c in range(3):
-                    out[m + r, n + c] += sums[r, c] * (x_scales[m + r] * w_scales[n + c])
-        m += 4
+            for m in range(first, min(first + together, rows) - 3, 4):
+                int8_4x3(x, w, sums, m, n)
+                for r in range(4):
+                    for c in range(3):
+                        out[m + r, n + c] += sums[r, c] * (x_scales[m + r] * w_scales[n + c])
+    m = rows - rows % 4
     if rows - m >= 2:
         for n in range(block, block + BLOCK, 4):
             int8_2x4(x, w, sums, m, n)
