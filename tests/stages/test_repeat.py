@@ -58,7 +58,11 @@ async def test_a_run_is_repeated_in_its_own_mode_and_the_present_one_is_back_aft
     assert url_of(entry) is None
 
 
-async def test_a_comparison_is_repeated_mode_by_mode(tmp_path: Path) -> None:
+async def test_a_comparison_is_repeated_mode_by_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One text of the slow mode each: how much is compared is tried elsewhere.
+    monkeypatch.setattr("homesplit.stages.compare_texts.CHECK_S", 6.0)
     ctx = context(tmp_path)
     async with fake_router({"colocated": EVEN["colocated"], "split": SLOW}) as router:
         target = Target(url=router.url)
