@@ -51,6 +51,12 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homesplit.stages.load_watch.LAST_RECORDS_S", 0.02)
 
 
+@pytest.fixture
+def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow mode is asked for one text each: how much is compared is tried elsewhere."""
+    monkeypatch.setattr("homesplit.stages.compare_texts.CHECK_S", 6.0)
+
+
 def context(folder: Path, told: list[Event] | None = None) -> Context:
     paths = Paths(config=folder / "c", cache=folder / "k", data=folder / "d")
     return Context(emit=(told if told is not None else []).append, paths=paths)
@@ -82,7 +88,9 @@ async def test_every_mode_gets_the_same_times_and_lengths_in_other_words_in_turn
     assert len(set(words)) == len(words) - checks
 
 
-async def test_a_slower_mode_loses_and_the_verdict_is_in_the_notebook(tmp_path: Path) -> None:
+async def test_a_slower_mode_loses_and_the_verdict_is_in_the_notebook(
+    tmp_path: Path, few_texts: None
+) -> None:
     told: list[Event] = []
     async with fake_router({"colocated": SLOW, "split": QUICK}) as router:
         target = Target(url=router.url)
