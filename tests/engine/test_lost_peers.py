@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zmq
 from homesplit_engine.keys import make_keys
 from homesplit_engine.wire.messages import (
     Committed,
@@ -24,28 +26,33 @@ from homesplit_engine.wire.messages import (
     StepReport,
 )
 from homesplit_engine.wire.seal import new_seal_key
+from homesplit_engine.wire.sockets import KV_DOMAIN, Gatekeeper, bind, kv_listening_socket
 
-from tests.engine.client import END_S, Pair, WorkerProcess, submit
+from tests.engine.client import ANSWER_S, END_S, Pair, WorkerProcess, submit
 from tests.engine.tiny import generate, make_model, prompt_of
+
+HALF_READ = 1500
+"""Tokens of a prompt that is read one by one: nobody is killed so late that its end has come."""
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model"), num_hidden_layers=8)
+    folder = tmp_path_factory.mktemp("model")
+    return make_model(folder, num_hidden_layers=8, max_position_embeddings=2 * HALF_READ)
 
 
 @pytest.fixture
 def pair(tmp_path: Path, model: Path) -> Iterator[Pair]:
-    both = Pair(tmp_path, model)
+    both = Pair(tmp_path, model, kv_blocks=HALF_READ // 4)
     yield both
     both.stop()
 
 
 def test_a_prefill_box_killed_half_way_is_named_and_everything_is_freed(pair: Pair) -> None:
-    pair.split("half", prompt_of(120, 1), 1)
+    pair.split("half", prompt_of(HALF_READ, 1), 1)
     pair.a.wait(StepReport, lambda m: m.event.prefill[0].start >= 20)
     pair.a.process.kill()
-    failed = pair.b.wait(Failed, lambda m: m.request_id == "half", seconds=10)
+    failed = pair.b.wait(Failed, lambda m: m.request_id == "half")
     assert failed.kind == "handoff" and "connection to A was lost" in failed.what
     pair.b.wait_until_free()
 
@@ -56,7 +63,7 @@ def test_a_prefill_box_killed_before_its_first_frame_holds_nothing_past_the_dead
     os.kill(pair.a.process.pid, signal.SIGSTOP)
     pair.split("early", prompt_of(60, 2), 1, deadline_s=2.0)
     pair.a.process.kill()
-    failed = pair.b.wait(Failed, lambda m: m.request_id == "early", seconds=10)
+    failed = pair.b.wait(Failed, lambda m: m.request_id == "early")
     assert failed.kind == "deadline"
     pair.b.wait_until_free()
 
@@ -75,16 +82,70 @@ def test_a_prefill_box_killed_after_the_commit_does_not_matter(pair: Pair, model
 def test_a_decode_box_killed_half_way_is_named_and_the_prefill_box_goes_on(
     pair: Pair, model: Path
 ) -> None:
-    pair.split("lost", prompt_of(120, 4), 1)
+    pair.split("lost", prompt_of(HALF_READ, 4), 1)
     pair.a.wait(StepReport, lambda m: m.event.prefill[0].start >= 20)
     pair.b.process.kill()
-    report = pair.a.wait(HandoffReport, seconds=15)
+    report = pair.a.handoff_report("lost")
     assert not report.event.committed
     assert report.why is not None and report.why.startswith("B at tcp://")
     assert "connection was lost" in report.why
     pair.a.send(submit("own", prompt_of(30, 5)))
     assert pair.a.finish("own") == generate(model, prompt_of(30, 5), 6)
     pair.a.wait_until_free()
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[WorkerProcess]:
+    """A prefill box; the tests are its router and its decode box."""
+    keys = make_keys(["A", "B"])
+    folder = tmp_path_factory.mktemp("reader")
+    worker = WorkerProcess(folder, keys["A"], keys["router"], model)
+    worker.connect()
+    yield worker
+    worker.stop()
+
+
+def _takes(messages: int, listening: zmq.Socket[Any]) -> None:
+    """Take so many messages of a hand-off."""
+    for number in range(messages):
+        assert listening.poll(int(1000 * ANSWER_S)), f"message {number} did not come"
+        listening.recv_multipart()
+
+
+@pytest.mark.parametrize(
+    "taken", [0, 1, 4, 7], ids=["before anything", "after the opening", "half-way", "after the end"]
+)
+def test_a_decode_box_that_dies_in_any_state_is_named_and_the_prefill_box_goes_on(
+    reader: WorkerProcess, model: Path, taken: int
+) -> None:
+    context: zmq.Context[Any] = zmq.Context()
+    gate = Gatekeeper(context, {}, {KV_DOMAIN: "sesame"})
+    listening = kv_listening_socket(context, max_bytes=2**20, hwm=100)
+    endpoint = bind(listening, "127.0.0.1", 0)
+    if taken == 0:
+        listening.close(linger=0)
+    assert reader.ready is not None
+    target = HandoffTarget(
+        reservation_id=f"v{taken}",
+        box="B",
+        endpoint=endpoint,
+        secret=HandoffSecret(password="sesame", seal_key=new_seal_key()),
+        fingerprint=reader.ready.fingerprint,
+        cached_tokens=0,
+    )
+    # Five pieces of twelve tokens: an opening, five frames and the end.
+    name = f"dies after {taken}"
+    reader.send(submit(name, prompt_of(60, 60 + taken), chunk_tokens=12, handoff=target))
+    _takes(taken, listening)
+    gate.stop()
+    context.destroy(linger=0)
+    report = reader.wait(HandoffReport, lambda m: m.event.request_id == name)
+    assert not report.event.committed
+    assert report.why is not None and report.why.startswith("B at tcp://")
+    own = f"own after {taken}"
+    reader.send(submit(own, prompt_of(30, 5)))
+    assert reader.finish(own) == generate(model, prompt_of(30, 5), 6)
+    reader.wait_until_free()
 
 
 def test_a_peer_that_stands_still_is_given_up_and_holds_up_nobody_else(
@@ -129,13 +190,13 @@ def test_a_ping_is_answered_while_a_step_computes(tmp_path: Path) -> None:
         num_hidden_layers=12,
         hidden_size=128,
         intermediate_size=512,
-        max_position_embeddings=2048,
+        max_position_embeddings=4096,
     )
     keys = make_keys(["A"])
-    worker = WorkerProcess(tmp_path, keys["A"], keys["router"], folder, kv_blocks=256)
+    worker = WorkerProcess(tmp_path, keys["A"], keys["router"], folder, kv_blocks=512)
     try:
         worker.connect()
-        worker.send(submit("long", prompt_of(2000), chunk_tokens=None, max_tokens=2))
+        worker.send(submit("long", prompt_of(4000), chunk_tokens=None, max_tokens=2))
         for number in range(5):
             worker.send(Ping(ping_id=number))
         pong = worker.wait(Pong, lambda m: m.ping_id == 4)

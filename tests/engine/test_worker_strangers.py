@@ -23,13 +23,17 @@ from homesplit_engine.wire.messages import (
     Envelope,
     Failed,
     Gone,
+    HandoffReport,
+    HandoffSecret,
+    HandoffTarget,
     Hello,
     Ping,
     Pong,
+    Refused,
     Stop,
     encode,
 )
-from homesplit_engine.wire.seal import Seal
+from homesplit_engine.wire.seal import Seal, new_seal_key
 from homesplit_engine.wire.sockets import connecting_socket, kv_connecting_socket
 
 from tests.engine.client import Pair, WorkerProcess, reserve, submit
@@ -287,3 +291,53 @@ def test_a_prompt_whose_kv_is_no_number_ends_in_a_named_error_and_its_neighbour_
     failed = worker.wait(Failed, lambda message: message.request_id == "spoiled")
     assert failed.kind == "numeric"
     assert worker.finish("neighbour") == alone
+
+
+FEW_FILES = 96
+"""Open files that the worker may have in all: hard, so that it can't help itself to more."""
+LIMITED = f"""
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW_FILES}, {FEW_FILES}))
+runpy.run_module("homesplit_engine", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_idle_connections_that_take_every_file_end_nothing_and_are_thrown_out(
+    tmp_path: Path, model: Path
+) -> None:
+    import socket
+
+    keys = make_keys(["A", "B"])
+    worker = WorkerProcess(tmp_path, keys["A"], keys["router"], model, run=("-c", LIMITED))
+    idle: list[socket.socket] = []
+    try:
+        worker.connect()
+        ready = worker.ready
+        assert ready is not None
+        for endpoint in (worker.endpoints.control_endpoint, worker.endpoints.kv_endpoint):
+            host, port = endpoint.removeprefix("tcp://").split(":")
+            idle += [socket.create_connection((host, int(port))) for _ in range(2 * FEW_FILES)]
+        worker.send(submit("first", prompt_of(30)))
+        first = worker.finish("first")
+        target = HandoffTarget(
+            reservation_id="none",
+            box="B",
+            endpoint="tcp://127.0.0.1:9",
+            secret=HandoffSecret(password="none", seal_key=new_seal_key()),
+            fingerprint=ready.fingerprint,
+            cached_tokens=0,
+        )
+        worker.send(submit("away", prompt_of(30), handoff=target))
+        ended = worker.wait(object, lambda m: isinstance(m, Refused | HandoffReport))
+        if isinstance(ended, HandoffReport):
+            assert not ended.event.committed
+        assert worker.process.poll() is None
+        for one in idle:
+            one.close()
+        worker.send(submit("second", prompt_of(30)))
+        assert worker.finish("second") == first
+        worker.wait_until_free()
+    finally:
+        for one in idle:
+            one.close()
+        worker.stop()

@@ -128,7 +128,11 @@ class _Peer:
             max_bytes=_REPLY_BYTES,
             hwm=sockets.KV_HWM,
         )
-        self.monitor = self.socket.get_monitor_socket(_LOST | _REFUSED)
+        try:
+            self.monitor = self.socket.get_monitor_socket(_LOST | _REFUSED)
+        except zmq.ZMQError:
+            self.socket.close(linger=0)
+            raise
         self.socket.connect(target.endpoint)
 
     def close(self) -> None:
@@ -225,6 +229,9 @@ class Sender:
                 self._close(outgoing, note.first_token)
         except _Given as given:
             self._abandon(outgoing, str(given))
+        except zmq.ZMQError as error:
+            box = outgoing.target.box
+            self._abandon(outgoing, f"{box} can't be reached: {error.strerror}")
 
     def _check(self, outgoing: Outgoing) -> None:
         if outgoing.given_up is not None:

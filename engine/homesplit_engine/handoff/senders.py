@@ -42,6 +42,10 @@ class Senders:
         for sender in self._all():
             sender.join()
 
+    def open(self, endpoint: str) -> None:
+        """Have a sender for this peer; raises OSError or RuntimeError when no more can be had."""
+        self._of(endpoint)
+
     def _all(self) -> list[Sender]:
         with self._lock:
             return list(self._senders.values())
@@ -59,10 +63,13 @@ class Senders:
         self._to(outgoing).give_up(outgoing, why)
 
     def _to(self, outgoing: Outgoing) -> Sender:
-        key = outgoing.target.endpoint
+        return self._of(outgoing.target.endpoint)
+
+    def _of(self, endpoint: str) -> Sender:
         with self._lock:
-            sender = self._senders.get(key)
+            sender = self._senders.get(endpoint)
             if sender is None:
-                sender = self._senders[key] = self._make()
+                sender = self._make()
                 sender.start()
+                self._senders[endpoint] = sender
             return sender

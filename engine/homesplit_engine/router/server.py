@@ -21,6 +21,7 @@ from homesplit_engine.config import (
     write_ready,
 )
 from homesplit_engine.keys import read_keys
+from homesplit_engine.open_files import allow_open_files
 from homesplit_engine.router.answer import Reader
 from homesplit_engine.router.desk import Desk
 from homesplit_engine.router.doors import Doors
@@ -157,6 +158,7 @@ def main(path: str | Path, parent_pid: int | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         config = living_with(load(Path(path), RouterConfig), parent_pid)
+        allow_open_files()
         asyncio.run(_run(config))
     except ConfigError as error:
         log.error("%s", error)

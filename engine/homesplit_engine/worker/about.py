@@ -47,11 +47,18 @@ class About:
             },
         )
 
+    def _rss_bytes(self) -> int | None:
+        """None where strangers hold every file that this process may open."""
+        try:
+            return int(self._process.memory_info().rss)
+        except (OSError, psutil.Error):
+            return None
+
     def status(self) -> WorkerStatus:
         """How it stands now."""
         power_w, power_why = self._power.read()
         others_cores, others_why = self._others.read()
-        rss_bytes = int(self._process.memory_info().rss)
+        rss_bytes = self._rss_bytes()
         with self._state.changed:
             scheduler = self._state.scheduler
             return WorkerStatus(

@@ -108,6 +108,8 @@ class Intake:
         ):
             what = f"{target.box} holds another model or settings than {state.config.box}"
             return [Refused(request_id=message.request_id, kind="fingerprint", what=what)]
+        if refusal is None and target is not None:
+            refusal = self._no_way_to(target.endpoint)
         with state.changed:
             if refusal is None:
                 refusal = state.scheduler.add(request, now_s=now_s)
@@ -120,6 +122,14 @@ class Intake:
                 )
             state.changed.notify()
         return [] if refusal is None else [refused(message.request_id, refusal)]
+
+    def _no_way_to(self, endpoint: str) -> Refusal | None:
+        """Why nothing can be handed over now: this process may open nothing more."""
+        try:
+            self._senders.open(endpoint)
+        except (OSError, RuntimeError) as error:
+            return Refusal(kind="full", what=f"no connection to another box can be made: {error}")
+        return None
 
     def _reserve(self, message: Reserve) -> Sequence[ToRouter]:
         state = self._state
