@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import re
 import sys
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from tests.lab.needs import missing
 from tests.lab.records import DESK
 from tests.lab.road import Road, box_platform, fetch_packages
 from tests.lab.store import CHECKOUT
+from tests.tmux import Tmux
 
 pytestmark = [
     pytest.mark.lab,
@@ -27,76 +26,23 @@ pytestmark = [
     pytest.mark.timeout(1500),
 ]
 
-POLL_S = 0.5
-SOON_S, LONG_S = 60.0, 900.0
-"""Limits, not waits: on a busy computer everything takes many times as long."""
+LONG_S = 900.0
+"""A limit, not a wait: on a busy computer everything takes many times as long."""
 
 
-class Terminal:
+class Terminal(Tmux):
     """The app on a lab's desk in a tmux of its own."""
 
     def __init__(self, road: Road, folder: Path) -> None:
         self.road = road
-        self._socket = str(folder / "tmux")
         words = [
             *exec_command(road.lab.lab, DESK),
             *("env", "-u", "COLUMNS", "-u", "LINES", f"HOMESPLIT_HOME={road.home}"),
             *(f"HOMESPLIT_SSH_CONFIG={road.lab.ssh_config}", "LANG=C.UTF-8"),
-            *("TERM=xterm-256color", str(Path(sys.executable).with_name("homesplit"))),
+            "TERM=tmux-256color",
+            str(Path(sys.executable).with_name("homesplit")),
         ]
-        size = ("-x", "120", "-y", "40")
-        self._tmux("new-session", "-d", "-s", "app", *size, "-c", str(CHECKOUT), *words)
-
-    def _tmux(self, *words: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-u", "-f", os.devnull, "-S", self._socket, *words],
-            text=True,
-            capture_output=True,
-            timeout=30,
-        )
-        if done.returncode:
-            raise RuntimeError(f"tmux {words[0]}: {done.stderr}")
-        return done.stdout
-
-    def press(self, *keys: str) -> None:
-        """Type keys by their tmux names."""
-        self._tmux("send-keys", "-t", "app", *keys)
-
-    def shown(self) -> str:
-        """What the terminal shows."""
-        return self._tmux("capture-pane", "-p", "-t", "app")
-
-    def wait_for(self, *words: str, limit_s: float = SOON_S) -> str:
-        """The screen once all these words are on it."""
-        return self.wait_until(
-            lambda shown: all(word in shown for word in words), f"{words}", limit_s
-        )
-
-    def wait_until(
-        self, is_there: Callable[[str], bool], what: str, limit_s: float = SOON_S
-    ) -> str:
-        """The screen once it is so."""
-        deadline = time.monotonic() + limit_s
-        while True:
-            shown = self.shown()
-            if is_there(shown):
-                return shown
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what} did not appear in {limit_s:g} s:\n{shown}")
-            time.sleep(POLL_S)
-
-    def has_ended(self) -> bool:
-        """Whether the app has left, and its terminal with it."""
-        return self._sessions().returncode != 0
-
-    def _sessions(self) -> subprocess.CompletedProcess[str]:
-        command = ["tmux", "-S", self._socket, "has-session", "-t", "app"]
-        return subprocess.run(command, text=True, capture_output=True, timeout=30)
-
-    def close(self) -> None:
-        """End the terminal and what runs in it."""
-        command = ["tmux", "-S", self._socket, "kill-server"]
-        subprocess.run(command, capture_output=True, timeout=30, check=False)
+        super().__init__(words, folder, at=CHECKOUT)
 
 
 @pytest.fixture
@@ -119,17 +65,16 @@ def test_keys_lead_from_two_machines_found_to_a_model_that_serves(terminal: Term
     load_shows_in_monitor(terminal)
     another_shell_is_noticed(terminal)
     terminal.press("q")
-    deadline = time.monotonic() + SOON_S
-    while not terminal.has_ended():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"q did not leave the app:\n{terminal.shown()}")
-        time.sleep(POLL_S)
+    terminal.wait_for_end()
 
 
 def boxes_are_chosen_and_measured(terminal: Terminal) -> None:
     """Both are found, space chooses them, p measures them and the link."""
     terminal.wait_for("atlas", "borea", "choose this machine")
-    terminal.wait_until(lambda shown: shown.count("✓ usable") >= 2, "two usable machines")
+    terminal.wait_until(
+        lambda shown: all(re.search(rf"\b{name} .*✓ usable", shown) for name in ("atlas", "borea")),
+        "two usable machines",
+    )
     # Whoever was found first: they stand by their names, this machine last.
     terminal.press("Home", "Space", "Down", "Space")
     terminal.wait_for("A● atlas", "B● borea")

@@ -280,7 +280,7 @@ async def test_the_palette_holds_every_key_of_a_screen(make_app: MakeApp, name: 
         await press(pilot, str(road.SCREENS.index(name) + 1))
         held = {command.title for command in app.get_system_commands(app.screen)}
         keys = {b.description for b in type(app.screen).BINDINGS if b.description}  # type: ignore[union-attr]
-        assert keys - {"Scroll", "Cancel"} <= held
+        assert keys - {"Scroll", "Stop"} <= held
         assert {"Help", "Quit"} <= held
 
 

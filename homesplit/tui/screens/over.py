@@ -2,42 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from rich.console import RenderableType
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.color import Color
-from textual.renderables.background_screen import BackgroundScreen
-from textual.screen import ModalScreen
+from textual.geometry import Region, Size
+from textual.screen import ModalScreen, Screen
+from textual.strip import Strip
 
 _T = TypeVar("_T")
 
 
 class Over(ModalScreen[_T]):
-    """A dialog."""
+    """A dialog. It is drawn with every step that the strips move behind it.
 
-    def render(self) -> RenderableType:
-        """The stop behind, each of its styles darkened once and not for every run of text."""
-        made = super().render()
-        if isinstance(made, BackgroundScreen):
-            return _Darkened(made.screen, made.color)
-        return made
+    One whose ground is opaque, such as a page to read, hides the stop and is there sooner.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._darkened: tuple[Size, list[Strip]] | None = None
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The lines of the stop behind, each of their styles darkened once."""
+        behind, veil = self._behind(), self.styles.background
+        if behind is None or veil.a >= 1:
+            return super().render_lines(crop)
+        known = self._darkened
+        if known is None or known[0] != self.size:
+            strips = behind._compositor.render_strips(self.size)  # pyright: ignore[reportPrivateUsage]
+            known = self._darkened = (self.size, [_darkened(strip, veil) for strip in strips])
+        strips = known[1][crop.y : crop.bottom]
+        if crop.column_span == (0, self.size.width):
+            return strips
+        return [strip.crop(*crop.column_span) for strip in strips]
+
+    def refresh(
+        self,
+        *regions: Region,
+        repaint: bool = True,
+        layout: bool = False,
+        recompose: bool = False,
+    ) -> Self:
+        """Paint anew; regions are those that have changed behind."""
+        if regions:
+            self._darkened = None
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+
+    def _behind(self) -> Screen[object] | None:
+        """The screen that this one lies on."""
+        stack = self.app.screen_stack
+        place = stack.index(self) if self in stack else 0
+        return stack[place - 1] if place else None
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Lay out this one, and those behind only when the window has another size."""
+        event.prevent_default().stop()
+        for screen in reversed(self.app.screen_stack):
+            if screen is self or screen.size != event.size:
+                screen._screen_resized(event.size)  # pyright: ignore[reportPrivateUsage]
 
 
-class _Darkened(BackgroundScreen):
-    """The same picture; it is drawn with every step that the strips move behind a dialog."""
-
-    @classmethod
-    def process_segments(cls, segments: Iterable[Segment], color: Color) -> Iterable[Segment]:
-        """Segments under a veil of `color`."""
-        for text, style, control in segments:
-            if control:
-                yield Segment(text, style, control)
-            else:
-                yield Segment(text, _veiled(style or _BARE, color))
+def _darkened(strip: Strip, veil: Color) -> Strip:
+    return Strip(
+        [
+            Segment(text, _veiled(style or _BARE, veil), control)
+            for text, style, control in strip._segments  # pyright: ignore[reportPrivateUsage]
+        ],
+        strip.cell_length,
+    )
 
 
 _BARE = Style()
@@ -47,8 +83,6 @@ _BARE = Style()
 def _veiled(style: Style, veil: Color) -> Style:
     """A style under the veil, without what a click on it would do."""
     bare = style.clear_meta_and_links()
-    if veil.a == 0:
-        return bare
     colours = [
         None if one is None else (Color.from_rich_color(one) + veil).rich_color
         for one in (bare.color, bare.bgcolor)

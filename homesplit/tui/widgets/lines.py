@@ -36,7 +36,7 @@ def subtitle(panel: Widget, text: str) -> None:
 class LinesView(Widget):
     """Draws `draw(width, height)`; `redraw` asks for it anew and paints what has changed."""
 
-    DEFAULT_CSS = "LinesView { height: auto; width: 1fr; }"
+    DEFAULT_CSS = "LinesView { height: auto; width: 1fr; text-wrap: nowrap; }"
 
     def __init__(
         self, draw: Draw | None = None, *, id: str | None = None, classes: str | None = None
