@@ -21,7 +21,7 @@ compile_all(int8=False, threads=1)
 print([len(one.signatures) for one in (rows.norm, rows.turn, rows.attend, rows.gate)])
 """
 Array = NDArray[np.float32]
-ROWS = (1, 2, 3, 4, 5, 7, 8)
+ROWS = (0, 1, 2, 3, 4, 5, 7, 8)
 THREADS = (1, 2)
 
 

@@ -84,7 +84,7 @@ def _float_part(x: Any, w: Any, out: Any, first: int, end: int) -> None:
 @njit(**_OPTIONS)
 def _float_block(x: Any, w: Any, out: Any, block: int, sums: Any) -> None:
     rows = len(x)
-    together = rows if rows <= NEAR_ROWS else 4
+    together = rows if 0 < rows <= NEAR_ROWS else 4
     for first in range(0, rows - 3, together):
         for n in range(block, block + BLOCK, 3):
             for m in range(first, min(first + together, rows) - 3, 4):
@@ -128,7 +128,7 @@ def _int8_block(
     x: Any, x_scales: Any, w: Any, w_scales: Any, out: Any, block: int, sums: Any
 ) -> None:
     rows = len(x)
-    together = rows if rows <= NEAR_ROWS else 4
+    together = rows if 0 < rows <= NEAR_ROWS else 4
     for first in range(0, rows - 3, together):
         for n in range(block, block + BLOCK, 3):
             for m in range(first, min(first + together, rows) - 3, 4):
