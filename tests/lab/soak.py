@@ -47,10 +47,10 @@ LENGTHS = range(80, 980, 75)
 """Of the known prompts: more than the blocks of a box hold, so that prefixes are kept and lost."""
 CALM_S = 20.0
 """Traffic between two faults."""
-WHOLE_S = 120.0
+WHOLE_S = 600.0
 GROWTH, LATE_GROWTH = 1.25, 1.05
 """A process may hold at its end so many times what it held after warm-up, and at half its life."""
-WARM_ROUNDS, LONG_ROUNDS = 3, 20
+WARM_ROUNDS, LONG_ROUNDS = 5, 20
 FILES_MORE = 16
 
 

@@ -50,7 +50,7 @@ def lives(mib: list[float], pid: int = 1, files: int = 10) -> list[Held]:
     [
         ([500.0] * 10, True),
         ([200.0] * WARM_ROUNDS + [500.0] * 10, True),
-        ([500.0] * 5 + [640.0] * 5, False),
+        ([500.0] * 2 * WARM_ROUNDS + [640.0] * 5, False),
         ([500.0 + 5 * number for number in range(WARM_ROUNDS + LONG_ROUNDS)], False),
         ([500.0 + min(80, 10 * number) for number in range(WARM_ROUNDS + LONG_ROUNDS)], True),
     ],
@@ -64,7 +64,7 @@ def test_growth_after_warm_up_is_told_and_growth_that_ends_is_not(
 
 
 def test_a_process_that_was_started_again_is_judged_anew() -> None:
-    assert grown("borea", [*lives([300.0] * 6), *lives([900.0] * 6, pid=2)]) == []
+    assert grown("borea", [*lives([300.0] * 12), *lives([900.0] * 12, pid=2)]) == []
 
 
 def test_open_files_that_become_more_and_more_are_told() -> None:
