@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
+import contextlib
+import os
 import sys
+import termios
+from collections.abc import Generator
+
+_LONGEST_BYTES = 4096
+_LOCAL_FLAGS = 3
+"""Where termios keeps the flags that say whether what is typed is shown."""
 
 
 class AskTerminal:
@@ -16,18 +23,42 @@ class AskTerminal:
             f"{box} shows a host key that is not known here yet:\n  {fingerprint}\n"
             "Is that its key (on the box: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub)? [y/N] "
         )
-        answer = await asyncio.to_thread(_ask, question)
+        answer = await _ask(question)
         return answer is not None and answer.strip().lower() in ("y", "yes")
 
     async def secret(self, prompt: str) -> str | None:
         """A passphrase or password; None when nothing is typed."""
-        try:
-            return await asyncio.to_thread(getpass.getpass, prompt, sys.stderr) or None
-        except (EOFError, KeyboardInterrupt):
-            return None
+        with _unseen(sys.stdin.fileno()):
+            answer = await _ask(prompt)
+        print(file=sys.stderr, flush=True)
+        return answer or None
 
 
-def _ask(question: str) -> str | None:
+async def _ask(question: str) -> str | None:
+    """The line that is typed, without its end; None at the end of input.
+
+    No thread reads it: that could not be broken off, and Ctrl-C would hang until Enter.
+    """
     print(question, end="", file=sys.stderr, flush=True)
-    line = sys.stdin.readline()
-    return line or None
+    terminal, typed = sys.stdin.fileno(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(terminal, typed.set)
+    try:
+        await typed.wait()
+    finally:
+        loop.remove_reader(terminal)
+    line = os.read(terminal, _LONGEST_BYTES)
+    return line.decode(errors="replace").rstrip("\r\n") if line else None
+
+
+@contextlib.contextmanager
+def _unseen(terminal: int) -> Generator[None]:
+    """What is typed meanwhile is not shown; the terminal is as it was afterwards."""
+    before = termios.tcgetattr(terminal)
+    hidden = termios.tcgetattr(terminal)
+    hidden[_LOCAL_FLAGS] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSAFLUSH, hidden)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)

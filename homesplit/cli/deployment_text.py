@@ -40,6 +40,11 @@ def deployment_lines(deployment: Deployment) -> list[str]:
         f"  {deployment.router_box} router at 127.0.0.1:{deployment.router_port} there: "
         f"{deployment.router_state}{_why(deployment.router_why)}"
     )
+    if deployment.api_address:
+        host = deployment.api_address
+        at = f"[{host}]" if ":" in host else host
+        key = f" in {deployment.api_key_file}" if deployment.api_key_file else ""
+        lines.append(f"  API also at http://{at}:{deployment.router_port}/v1, with the key{key}")
     return lines
 
 

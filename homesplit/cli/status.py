@@ -9,9 +9,7 @@ from typing import Any
 from homesplit.cli.deployment_text import deployment_lines
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.core.deployment import Deployment
-from homesplit.stages import deploy
-from homesplit.stages.brought import boxes_brought_to, look_at
-from homesplit.stages.context import Context
+from homesplit.stages.brought import standing
 from homesplit.view.brought import brought_lines
 
 _NOTHING = "Nothing is deployed from here. Another desk's: homesplit status BOX [BOX]"
@@ -33,33 +31,16 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask and print."""
-    ctx, names = command_context(), tuple(args.boxes)
-    deployment = asyncio.run(deploy.status(ctx, names))
-    runs = deployment is not None and _runs(deployment)
-    # While all runs, what it runs from is there.
-    lying = None if runs else asyncio.run(look_at(ctx, _to_look_at(ctx, names, deployment)))
+    names = tuple(args.boxes)
+    stand = asyncio.run(standing(command_context(), names))
     if args.json:
-        print_json({"deployment": deployment, "brought": lying})
+        print_json(stand)
     else:
-        print("\n".join([*_lines(deployment, names), *brought_lines(lying or ())]))
-    return 0 if runs or deployment is None else 1
-
-
-def _runs(deployment: Deployment) -> bool:
-    words = [box.state for box in deployment.boxes] + [deployment.router_state]
-    return all(word == "running" for word in words)
+        print("\n".join([*_lines(stand.deployment, names), *brought_lines(stand.brought or ())]))
+    return 0 if stand.runs or stand.deployment is None else 1
 
 
 def _lines(deployment: Deployment | None, names: tuple[str, ...]) -> list[str]:
     if deployment is not None:
         return deployment_lines(deployment)
     return ["Nothing is deployed there." if names else _NOTHING]
-
-
-def _to_look_at(
-    ctx: Context, names: tuple[str, ...], deployment: Deployment | None
-) -> tuple[str, ...]:
-    """The named boxes, or those that something was brought to; not those just out of reach."""
-    seen = deployment.boxes if deployment else ()
-    away = {box.box for box in seen if box.state == "unreachable"}
-    return tuple(name for name in names or boxes_brought_to(ctx) if name not in away)

@@ -44,6 +44,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--kv-blocks", type=int, metavar="N", help="KV blocks each worker takes")
     parser.add_argument("--port", type=int, metavar="N", help="first of the three ports on a box")
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="an address of the router's box at which the API is offered too, to whoever has its "
+        "key; otherwise it is reached over SSH alone",
+    )
     parser.add_argument("--dry-run", action="store_true", help="show the changes, make none")
     parser.add_argument("--yes", action="store_true", help="do not ask before changing boxes")
     parser.add_argument(
@@ -76,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             weights=args.weights,
             kv_blocks=args.kv_blocks,
             port=args.port,
+            listen=args.listen,
             take_over=args.take_over,
         )
         if args.dry_run or not args.yes:

@@ -52,6 +52,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
     setting: ModeSetting
     router_port: int
     """Where the API listens on the router box's loopback."""
+    api_address: str | None = None
+    """An address of the router's box at which it is offered too, to whoever has its key."""
     api_key_file: str | None = None
     """The desk's own copy of the API key, mode 0600."""
     loopback: bool = False

@@ -24,9 +24,14 @@ _END_EARLIER = r"""
 run="$ROOT/run"; mkdir -p "$run"
 # What a lost desk's command left at work there must not write into the same folder.
 if alive maker; then
-  kill -TERM -- "-$pid" 2>/dev/null || kill -TERM "$pid"
-  n=0; while alive maker && [ $n -lt 20 ]; do n=$((n + 1)); sleep 0.25; done
-  if alive maker; then kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid"; sleep 0.25; fi
+  group=$pid
+  # The shell dies at once; what it started may still write for a while.
+  at_work() { alive maker || kill -s 0 -- "-$group" 2>/dev/null; }
+  for signal in TERM KILL; do
+    kill -s $signal -- "-$group" 2>/dev/null || kill -s $signal "$group" 2>/dev/null
+    n=0; while at_work && [ $n -lt 20 ]; do n=$((n + 1)); sleep 0.25; done
+    at_work || break
+  done
 fi
 """
 
@@ -59,7 +64,8 @@ set -eu
 dir="$ROOT/env/$KEY"; cache="$ROOT/uv-cache"
 export UV_CACHE_DIR="$cache" UV_PYTHON_INSTALL_DIR="$ROOT/python" UV_PYTHON_INSTALL_BIN=0
 export UV_NO_PROGRESS=1 UV_HTTP_TIMEOUT=60 XDG_CACHE_HOME="$ROOT/cache" PYTHONNOUSERSITE=1
-rm -rf "$dir"; mkdir -p "$ROOT/env"
+mkdir -p "$ROOT/env"; n=0
+until rm -rf "$dir" || [ $n -ge 20 ]; do n=$((n + 1)); sleep 0.25; done
 cat >"$ROOT/env/$KEY.txt"
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Literal
@@ -62,7 +63,7 @@ guard() {
     if [ $n -ge GUARD_ROUNDS ]; then
       trap '' TERM
       echo "ended again: the desk was lost before all was started" >>"$role.log"
-      kill -TERM -- "-$$" 2>/dev/null || kill -TERM $$ 2>/dev/null
+      kill -s TERM -- "-$$" 2>/dev/null || kill -TERM $$ 2>/dev/null
       sleep 5; alive "$role" && kill -KILL $$ 2>/dev/null
       rm -f "$role.pid" "$role.ready" "$role.keys"
       return
@@ -127,17 +128,18 @@ exit 0
 """
 
 _STOP = r"""
-for role in router worker maker; do
-  if alive "$role"; then kill -TERM -- "-$pid" 2>/dev/null || kill -TERM "$pid" 2>/dev/null; fi
+none_alive() { for role in $ROLES; do if alive "$role"; then return 1; fi; done; }
+for role in $ROLES; do
+  if alive "$role"; then kill -s TERM -- "-$pid" 2>/dev/null || kill -TERM "$pid" 2>/dev/null; fi
 done
 n=0
 while [ $n -lt $ROUNDS ]; do
-  if ! alive router && ! alive worker && ! alive maker; then break; fi
+  if none_alive; then break; fi
   n=$((n + 1)); sleep 0.25
 done
 left=0
-for role in router worker maker; do
-  if alive "$role"; then kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid"; sleep 0.25; fi
+for role in $ROLES; do
+  if alive "$role"; then kill -s KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid"; sleep 0.25; fi
   if alive "$role"; then left=1; else rm -f "$run/$role.pid" "$run/$role.ready"; fi
 done
 exit $left
@@ -270,9 +272,13 @@ def parse_states(text: str) -> dict[Role, ProcessState]:
     return found
 
 
-async def stop(box: Box, root: str) -> None:
-    """End both processes, by force when they don't; raises DeployError when one lives on."""
-    script = f"{_head(f'{root}/run')}ROUNDS={_STOP_S * 4}\n{WHO}{_STOP}"
+async def stop(box: Box, root: str, roles: Sequence[Role] = ()) -> None:
+    """End these processes, else all that is ours; by force when they don't end.
+
+    Raises DeployError when one lives on.
+    """
+    which = " ".join(roles) or "router worker maker"
+    script = f"{_head(f'{root}/run')}ROUNDS={_STOP_S * 4}; ROLES='{which}'\n{WHO}{_STOP}"
     output = await box.run(script, timeout_s=_STOP_S + 30.0)
     if not output.ok:
         raise DeployError(

@@ -41,7 +41,12 @@ _REMOVE = r"""
 made=$(cat "$root/made-parents" 2>/dev/null)
 # The note of the parents goes last: an interrupted removal can still be finished.
 find "$root" -mindepth 1 -maxdepth 1 ! -name made-parents -exec rm -rf {} + 2>/dev/null
-rm -rf "$root" || { chmod -R u+rwX "$root" 2>/dev/null; rm -rf "$root"; } || exit 1
+# What was ended just now may still write for a moment.
+n=0
+until rm -rf "$root" 2>/dev/null; do
+  [ $n -lt 20 ] || { rm -rf "$root"; exit 1; }
+  n=$((n + 1)); chmod -R u+rwX "$root" 2>/dev/null; sleep 0.25
+done
 for parent in "$HOME/.local/share/homesplit" "$HOME/.local/share" "$HOME/.local"; do
   case "
 $made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,11 +55,11 @@ class Login:
                 unlocked.insert(0, key)
                 continue
             if not attempt.takes_password or secrets_left == 0:
-                raise _refused(route, keys, password is not None)
+                raise _refused(route, keys, len(unlocked), tried_password=password is not None)
             secrets_left -= 1
             password = await self._secret(f"Password of {route.user} on {route.box}: ")
             if password is None:
-                raise _refused(route, keys, False)
+                raise _refused(route, keys, len(unlocked), wants_password=True)
 
     async def _settle_trust(self, route: Route, attempt: Attempt) -> None:
         """Ask once about an unknown key and keep the answer; refuse a changed one."""
@@ -125,23 +126,44 @@ class Login:
             return await self._ask.secret(prompt)
 
 
-def _refused(route: Route, keys: ssh_keys.FoundKeys, tried_password: bool) -> RefusedError:
-    tried = [str(f) for f in keys.open_files]
+def _refused(
+    route: Route,
+    keys: ssh_keys.FoundKeys,
+    unlocked: int,
+    *,
+    tried_password: bool = False,
+    wants_password: bool = False,
+) -> RefusedError:
+    """Nothing is left to try; the first `unlocked` of the locked keys were opened and tried."""
+    locked = keys.locked[unlocked:]
+    tried = [str(f) for f in (*keys.open_files, *keys.locked[:unlocked])]
     if route.agent_path:
         tried.append("the agent's keys")
     what = f"{route.at} does not let {route.user} in"
     what += f" with {' and '.join(tried)}" if tried else " and there is no usable key here"
     what += " nor with the password" if tried_password else ""
-    locked = [str(f) for f in keys.locked]
     if locked:
-        what += f"; locked by a passphrase: {', '.join(locked)}"
+        what += f"; locked by a passphrase: {', '.join(map(str, locked))}"
     what += "".join(f"; {sentence}" for sentence in keys.broken)
-    return RefusedError(
-        f"{what}.",
-        where=route.box,
-        do_next=f"If that is not the user there, name it: USER@{route.box}. If it is, run "
-        f"`ssh-copy-id -p {route.port} {route.user}@{route.host}` once.",
+    return RefusedError(f"{what}.", where=route.box, do_next=_way_in(route, locked, wants_password))
+
+
+def _way_in(route: Route, locked: Sequence[Path], wants_password: bool) -> str:
+    """What lets the person in: a passphrase or password that nobody gave, or another user."""
+    if locked:
+        return (
+            "Nobody gave its passphrase: put the key into the agent with "
+            f"`ssh-add {shlex.quote(str(locked[0]))}`, or run the command in a terminal, where it "
+            "is asked for."
+        )
+    other = (
+        f"If {route.user} is not the user there, name it: USER@{route.box}. If it is, run "
+        f"`ssh-copy-id -p {route.port} {route.user}@{route.host}` once."
     )
+    if wants_password:
+        asked = "It takes a password, which nobody gave: in a terminal it is asked for."
+        return f"{asked} {other}"
+    return other
 
 
 def _changed(

@@ -1,27 +1,55 @@
-"""Looks at what lies on boxes that `up` brought something to; changes nothing."""
+"""How boxes stand: what runs there, and what `up` brought there when not all of it runs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+
+from msgspec import Struct
 
 from homesplit.core.brought import Brought
+from homesplit.core.deployment import Deployment
 from homesplit.errors import TrustError, UnreachableError
 from homesplit.io.box_contents import read_contents
 from homesplit.io.deploy_store import DeployStore
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import Context
+from homesplit.stages.deploy import status_over
 
 
-def boxes_brought_to(ctx: Context) -> tuple[str, ...]:
-    """The boxes to which this desk brought something and which were not removed since."""
-    return DeployStore(ctx.paths.deployments).brought_to()
+class Standing(Struct, frozen=True, kw_only=True):
+    """The deployment, None when there is none, and what lies on the boxes."""
+
+    deployment: Deployment | None
+    brought: tuple[Brought, ...] | None
+    """None while all runs: what it runs from is there."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a deployment and every part of it runs."""
+        if self.deployment is None:
+            return False
+        words = [box.state for box in self.deployment.boxes] + [self.deployment.router_state]
+        return all(word == "running" for word in words)
 
 
-async def look_at(ctx: Context, boxes: Sequence[str]) -> tuple[Brought, ...]:
-    """What lies on each of these boxes; one that can't be reached says why."""
+async def standing(ctx: Context, boxes: tuple[str, ...] = ()) -> Standing:
+    """How these boxes stand, else those of this desk; changes nothing."""
     async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
-        return tuple(await asyncio.gather(*(_look(connections, box) for box in boxes)))
+        seen = Standing(deployment=await status_over(ctx, connections, boxes), brought=None)
+        if seen.runs:
+            return seen
+        names = _to_look_at(ctx, boxes, seen.deployment)
+        brought = await asyncio.gather(*(_look(connections, name) for name in names))
+    return Standing(deployment=seen.deployment, brought=tuple(brought))
+
+
+def _to_look_at(
+    ctx: Context, boxes: tuple[str, ...], deployment: Deployment | None
+) -> tuple[str, ...]:
+    """These boxes, or those that something was brought to; not those just out of reach."""
+    away = {b.box for b in (deployment.boxes if deployment else ()) if b.state == "unreachable"}
+    names = boxes or DeployStore(ctx.paths.deployments).brought_to()
+    return tuple(name for name in names if name not in away)
 
 
 async def _look(connections: Connections, name: str) -> Brought:

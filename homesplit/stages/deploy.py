@@ -43,7 +43,7 @@ from homesplit.stages.deploy_state import box_state, router_state
 from homesplit.stages.deploy_survey import Survey, survey, together
 from homesplit.stages.deploy_work import bring, new_memory, run_engine, undo
 from homesplit.stages.model import resolve_model
-from homesplit.stages.notebook import record_if_possible
+from homesplit.stages.notebook import known_machines, record_if_possible
 from homesplit.stages.serve import set_mode
 
 STAGE = "deploy"
@@ -106,10 +106,12 @@ async def up(
             raise
         store.save(msgspec.structs.replace(memory, deployment=deployment))
     ctx.emit(DeploymentSeen(deployment=deployment))
+    known, link = known_machines(ctx, boxes)
     about = About(
         model=model,
         fingerprint=next((box.fingerprint for box in deployment.boxes), None),
-        boxes=boxes,
+        boxes=known,
+        link=link,
         settings=setting,
         loopback=deployment.loopback,
     )
@@ -123,13 +125,20 @@ async def status(ctx: Context, boxes: tuple[str, ...] = ()) -> Deployment | None
 
     `boxes` are looked at whoever deployed there; without them it is this desk's own.
     """
+    async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
+        return await status_over(ctx, connections, boxes)
+
+
+async def status_over(
+    ctx: Context, connections: Connections, boxes: tuple[str, ...]
+) -> Deployment | None:
+    """`status` over connections that are used for more than that."""
     store = DeployStore(ctx.paths.deployments)
     memory = store.load()
-    async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
-        if memory is None or not set(boxes) <= {part.name for part in memory.boxes}:
-            seen = await look_on(connections, boxes, store.desk_id()) if boxes else None
-        else:
-            seen = await _own_status(connections, store, memory)
+    if memory is None or not set(boxes) <= {part.name for part in memory.boxes}:
+        seen = await look_on(connections, boxes, store.desk_id()) if boxes else None
+    else:
+        seen = await _own_status(connections, store, memory)
     ctx.emit(DeploymentSeen(deployment=seen))
     return seen
 

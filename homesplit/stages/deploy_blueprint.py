@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,12 +15,13 @@ from homesplit.core.link import LinkProfile
 from homesplit.errors import DeployError, UsageError
 from homesplit.io.deploy_store import Memory
 from homesplit.io.platforms import fitting_python
-from homesplit.io.remote_process import EnginePlace
+from homesplit.io.remote_process import ROLES, EnginePlace, Role
 from homesplit.io.wheelhouse import Wheelhouse, wheelhouse_key
 from homesplit.stages.deploy_link import choose_addresses, measured_rate
 from homesplit.stages.deploy_survey import SeenBox, Survey
 
 FIRST_PORT = 47610
+LOOPBACK = "127.0.0.1"
 _PORT_TRIES = 50
 _PORT_STEP = 10
 _ENV_BYTES = {"cpu": 1_100_000_000, "cuda": 7_000_000_000}
@@ -38,6 +40,8 @@ class UpOptions:
     kv_blocks: int | None = None
     port: int | None = None
     """First of the ports used on each box."""
+    listen: str | None = None
+    """An address of the router's box at which the API is offered beside its loopback."""
     take_over: bool = False
 
 
@@ -64,6 +68,12 @@ class BoxPart:
         """The box's name."""
         return self.seen.name
 
+    @property
+    def to_end(self) -> tuple[Role, ...]:
+        """Processes that run there and are replaced, or have no place there any more."""
+        over = {"worker": self.needs_worker, "router": self.needs_router or self.router is None}
+        return tuple(role for role in ROLES if over[role] and self.seen.runs(role))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
@@ -75,6 +85,8 @@ class Blueprint:
     router_port: int
     loopback: bool
     fresh_keys: bool
+    api_address: str | None = None
+    """Where the API is offered beside the router box's loopback."""
     warnings: tuple[str, ...] = field(default=())
 
 
@@ -154,6 +166,7 @@ def make_blueprint(
         keys_file=f"{router_part.place.run}/router.keys",
         ready_file=f"{router_part.place.run}/router.ready",
         workers=workers,
+        http_host=_api_host(router_part.seen, options.listen),
         http_port=ports[router_box][2],
         api_key_file=f"{router_part.place.run}/api.key",
         setting=setting,
@@ -179,6 +192,7 @@ def make_blueprint(
         router_port=ports[router_box][2],
         loopback=loopback,
         fresh_keys=kept is None,
+        api_address=options.listen,
         warnings=_warnings(found.boxes, loopback),
     )
 
@@ -372,8 +386,11 @@ def _changes(
             _change(box, "port", f"{at}:{port} ({use})", None, part.needs_worker, "open already")
         )
     if part.router:
-        what = f"127.0.0.1:{blueprint.router_port} (API)"
-        changes.append(_change(box, "port", what, None, part.needs_router, "open already"))
+        hosts = dict.fromkeys((LOOPBACK, part.router.http_host))
+        for host in hosts:
+            use = "API" if host == LOOPBACK else "API, for whoever has its key"
+            what = f"{_host(host)}:{blueprint.router_port} ({use})"
+            changes.append(_change(box, "port", what, None, part.needs_router, "open already"))
     return changes
 
 
@@ -391,6 +408,27 @@ def _change(
         },
         type=Change,
     )
+
+
+def _api_host(seen: SeenBox, wanted: str | None) -> str:
+    """Where the API is offered beside loopback; raises UsageError for what the box has not."""
+    if wanted is None:
+        return LOOPBACK
+    try:
+        address = ipaddress.ip_address(wanted)
+    except ValueError as error:
+        raise UsageError(
+            f"--listen {wanted} is no IP address.", do_next=_an_address(seen)
+        ) from error
+    own = seen.facts.addresses
+    if own and not address.is_unspecified and wanted not in own:
+        raise UsageError(f"{seen.name} has no address {wanted}.", do_next=_an_address(seen))
+    return wanted
+
+
+def _an_address(seen: SeenBox) -> str:
+    own = ", ".join(sorted(a for a in seen.facts.addresses if not a.startswith(("127.", "fe80:"))))
+    return f"{seen.name} has: {own or 'none that it tells'}."
 
 
 def _router_box(names: Sequence[str], setting: ModeSetting, memory: Memory | None) -> str:

@@ -14,6 +14,7 @@ from homesplit.io.box import Box
 from homesplit.io.remote_process import ProcessState, Role
 from homesplit.io.remote_root import Owner
 from homesplit.io.ssh import Connections
+from homesplit.stages.deploy_blueprint import LOOPBACK
 from homesplit.stages.deploy_state import State, deployed_box, in_words, setting_in_force
 from homesplit.stages.deploy_survey import check_names, read_settings
 
@@ -56,6 +57,7 @@ async def look_on(connections: Connections, names: tuple[str, ...], desk: str) -
         model=config.model_name if config else "",
         setting=setting or (config.setting if config else ModeSetting()),
         router_port=config.http_port if config else 0,
+        api_address=config.http_host if config and config.http_host != LOOPBACK else None,
         loopback=config.loopback if config else False,
         started_at=owner.since if owner else None,
         router_state=state,

@@ -51,6 +51,7 @@ def new_memory(store: DeployStore, blueprint: Blueprint, found: Survey) -> Memor
         model=found.model.name,
         setting=blueprint.setting,
         router_port=blueprint.router_port,
+        api_address=blueprint.api_address,
         api_key_file=str(store.api_key_file),
         loopback=blueprint.loopback,
         started_at=started_at,
@@ -98,8 +99,7 @@ async def run_engine(
     ctx: Context, store: DeployStore, blueprint: Blueprint, found: Survey, memory: Memory
 ) -> Deployment:
     """Start workers and router that do not run as they should; returns what runs then."""
-    if any(part.needs_router for part in blueprint.parts):
-        await together(_end_old(part) for part in blueprint.parts)
+    await together(_end_old(part) for part in blueprint.parts)
     starting = [part for part in blueprint.parts if part.needs_worker or part.needs_router]
     async with _looked_after(starting):
         ready = await together(_run_worker(ctx, store, part) for part in blueprint.parts)
@@ -213,8 +213,9 @@ async def _bring_model(ctx: Context, part: BoxPart, found: Survey) -> None:
 
 async def _end_old(part: BoxPart) -> None:
     """End processes that are to be replaced: their ports must be free for the new ones."""
-    if part.needs_worker and (part.seen.runs("worker") or part.seen.runs("router")):
-        await remote_process.stop(part.seen.box, part.place.root)
+    roles = part.to_end
+    if roles:
+        await remote_process.stop(part.seen.box, part.place.root, roles)
 
 
 async def _run_worker(ctx: Context, store: DeployStore, part: BoxPart) -> DeployedBox:

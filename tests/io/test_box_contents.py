@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -76,11 +78,11 @@ async def test_whole_and_half_made_parts_are_told_apart_with_their_sizes(
     assert round((seen.bytes or 0) / MIB) == 7
 
 
-async def an_installation(root: Path) -> asyncio.subprocess.Process:
+async def an_installation(root: Path, work: str = "exec sleep 60") -> asyncio.subprocess.Process:
     """A process that has noted itself as the one that makes the environment."""
     note = remote_env.WHO + 'run=$1; printf "%s\\n%s\\n" $$ "$(token $$)" >"$run/maker.pid"'
     made = await asyncio.create_subprocess_exec(
-        *("sh", "-c", f"{note}; echo noted; exec sleep 60", "sh", str(root / "run")),
+        *("sh", "-c", f"{note}; echo noted; {work}", "sh", str(root / "run")),
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
@@ -103,6 +105,26 @@ async def test_an_installation_that_a_lost_desk_left_at_work_is_told_and_the_nex
         if maker.returncode is None:
             maker.kill()
             await maker.wait()
+
+
+async def test_what_an_installation_started_writes_no_more_once_it_is_ended(
+    box: LocalBox, root: Path, tmp_path: Path
+) -> None:
+    late, program = root / "env/cpu/late", tmp_path / "program"
+    # Deaf to TERM, as one that is deep in copying seems to be; it ends by itself in the end.
+    program.write_text(
+        "trap '' TERM; n=0\nwhile [ $n -lt 2000 ]; do\n"
+        'n=$((n + 1)); mkdir -p "$(dirname "$1")"; echo x >>"$1"; sleep 0.01\ndone\n'
+    )
+    maker = await an_installation(root, f"sh {quote(str(program))} {quote(str(late))} & wait")
+    async with asyncio.timeout(20):
+        while not late.exists():  # noqa: ASYNC110 (another process writes it)
+            await asyncio.sleep(0.01)
+    assert not await remote_env.settle(box, str(root), "cpu")
+    assert await asyncio.wait_for(maker.wait(), 20) != 0
+    shutil.rmtree(late.parent)
+    await box.run("sleep 0.3")
+    assert not late.parent.exists()
 
 
 async def test_an_installation_that_ended_well_meanwhile_is_used_and_its_remains_are_cleared(

@@ -214,6 +214,31 @@ def test_another_mode_alone_starts_nothing() -> None:
     assert needs(plan) == {"atlas": (False,) * 5, "borea": (False,) * 5}
 
 
+def ended(plan: Blueprint) -> dict[str, tuple[str, ...]]:
+    """By box, what runs there and is ended before anything is started."""
+    return {part.name: part.to_end for part in plan.parts}
+
+
+def test_exactly_what_is_replaced_is_ended_first() -> None:
+    found, memory, keys = deployed()
+    borea_alone = {**RUNNING, "router": ProcessState()}
+    same = blueprint(found, memory=memory, keys=keys)
+    assert ended(same)["atlas"] == ()
+    found, memory, keys = deployed(borea={"processes": borea_alone})
+    assert ended(blueprint(found, memory=memory, keys=keys)) == {"atlas": (), "borea": ()}
+    more_threads = blueprint(found, memory=memory, keys=keys, threads=2)
+    assert ended(more_threads) == {"atlas": ("worker",), "borea": ("worker",)}
+    offered = blueprint(found, memory=memory, keys=keys, listen="10.0.0.11")
+    assert ended(offered) == {"atlas": ("router",), "borea": ()}
+    assert ended(blueprint(found)) == {"atlas": ("worker", "router"), "borea": ("worker",)}
+    assert ended(blueprint(pair())) == {"atlas": (), "borea": ()}
+
+
+def test_a_router_that_has_no_place_on_its_box_any_more_is_ended() -> None:
+    found, memory, keys = deployed()
+    assert ended(blueprint(found, memory=memory, keys=keys))["borea"] == ("router",)
+
+
 def test_another_thread_count_restarts_the_workers_only() -> None:
     found, memory, keys = deployed()
     plan = blueprint(found, memory=memory, keys=keys, threads=2)
@@ -471,6 +496,40 @@ def test_the_plan_tells_what_would_stop_it() -> None:
     told = [w for w in as_plan(blueprint(found), found, {"atlas": house()}).warnings if "stop" in w]
     assert len(told) == 1
     assert "its disk has 0.5 GB free" in told[0]
+
+
+def test_the_api_is_offered_elsewhere_only_when_asked_and_then_with_its_key() -> None:
+    plain, asked = blueprint(pair()), blueprint(pair(), listen="10.0.0.11")
+    for plan, host in ((plain, "127.0.0.1"), (asked, "10.0.0.11")):
+        router = plan.parts[0].router
+        assert router is not None
+        assert (router.http_host, router.api_key_file) == (
+            host,
+            f"{plan.parts[0].place.run}/api.key",
+        )
+    ports = [c.what for c in as_plan(asked, pair(), {}).changes if "API" in c.what]
+    assert ports == [
+        "127.0.0.1:47612 (API)",
+        "10.0.0.11:47612 (API, for whoever has its key)",
+    ]
+    assert sum("API" in c.what for c in as_plan(plain, pair(), {}).changes) == 1
+
+
+def test_offering_the_api_elsewhere_restarts_the_router_alone() -> None:
+    found, memory, keys = deployed()
+    plan = blueprint(found, memory=memory, keys=keys, listen="10.0.0.11")
+    assert needs(plan)["atlas"] == (False, False, False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("listen", "says"),
+    [("atlas.local", "is no IP address"), ("10.0.0.99", "has no address 10.0.0.99")],
+)
+def test_an_address_that_the_routers_box_has_not_is_wrong_usage(listen: str, says: str) -> None:
+    boxes = surveyed(seen("atlas", 11, addresses=frozenset({"127.0.0.1", "10.0.0.11"})))
+    with pytest.raises(UsageError, match=f"{says}.*atlas has: 10.0.0.11"):
+        blueprint(boxes, listen=listen)
+    assert blueprint(boxes, listen="0.0.0.0").parts[0].router
 
 
 def test_no_key_stands_in_the_plan() -> None:

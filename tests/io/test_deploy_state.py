@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,26 @@ from homesplit.io.box_facts import ROOT, read_addresses, read_facts
 from homesplit.io.deploy_store import BoxMemory
 from homesplit.io.local_box import LocalBox
 from homesplit.io.paths import Paths
-from homesplit.io.remote_process import WHO, ProcessState
+from homesplit.io.remote_process import WHO, ProcessState, Role, states, stop
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import AskNobody
 from homesplit.stages.deploy_state import box_state, deployed_box
+
+
+@contextlib.asynccontextmanager
+async def a_process(run: Path, role: str) -> AsyncGenerator[None]:
+    """A process that has noted itself as this one of ours."""
+    note = f'printf "%s\\n%s\\n" $$ "$(token $$)" >"$1/{role}.pid"; echo noted; exec sleep 60'
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", WHO + note, "sh", str(run)),
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout and await process.stdout.readline() == b"noted\n"
+    yield
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
 
 
 @pytest.fixture
@@ -26,14 +43,8 @@ async def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     run = tmp_path / "home" / ROOT / "run"
     run.mkdir(parents=True)
     (run / "worker.ready").write_text("{}")
-    note = WHO + 'printf "%s\\n%s\\n" $$ "$(token $$)" >"$1/worker.pid"; echo noted; exec sleep 60'
-    worker = await asyncio.create_subprocess_exec(
-        *("sh", "-c", note, "sh", str(run)), stdout=asyncio.subprocess.PIPE
-    )
-    assert worker.stdout and await worker.stdout.readline() == b"noted\n"
-    yield run.parent
-    worker.kill()
-    await worker.wait()
+    async with a_process(run, "worker"):
+        yield run.parent
 
 
 @pytest.mark.parametrize(
@@ -57,6 +68,19 @@ async def test_a_worker_at_an_address_that_its_box_has_no_more_serves_nobody_and
         seen = await box_state(connections, part, "desk")
     assert seen.state == state, seen
     assert ("192.0.2.1, which the box has no more" in (seen.why or "")) == (state != "running")
+
+
+@pytest.mark.parametrize(
+    ("roles", "left"), [(("worker",), ["router"]), (("router",), ["worker"]), ((), [])]
+)
+async def test_only_the_named_processes_are_ended(
+    root: Path, roles: tuple[Role, ...], left: list[str]
+) -> None:
+    async with a_process(root / "run", "router"):
+        box = LocalBox("localhost")
+        await stop(box, str(root), roles)
+        seen = await states(box, str(root))
+        assert [role for role, state in seen.items() if state.state == "running"] == left
 
 
 def test_where_a_box_does_not_tell_its_addresses_nothing_is_concluded_from_them() -> None:

@@ -7,9 +7,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import asyncssh
 import pytest
@@ -17,149 +15,9 @@ import pytest
 from homesplit.errors import TrustError, UnreachableError, UsageError
 from homesplit.io.box import Box
 from homesplit.io.local_box import LocalBox
-from homesplit.io.paths import Paths
 from homesplit.io.ssh import Connections
 from homesplit.io.target import split_target
-
-FEW: dict[str, Any] = {"rounds": 1, "ignore_few_rounds": True}
-"""The usual number of rounds takes seconds on a busy machine, and guards nothing here."""
-
-
-@dataclass
-class Asked:
-    """Answers as told and remembers what was asked."""
-
-    trust: bool = True
-    secrets: list[str | None] = field(default_factory=list[str | None])
-    asked: list[str] = field(default_factory=list[str])
-
-    async def trust_host_key(self, box: str, fingerprint: str) -> bool:
-        self.asked.append(fingerprint)
-        return self.trust
-
-    async def secret(self, prompt: str) -> str | None:
-        self.asked.append(prompt)
-        return self.secrets.pop(0) if self.secrets else None
-
-
-class _Server(asyncssh.SSHServer):
-    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
-        self._connection = conn
-
-    def begin_auth(self, username: str) -> bool:
-        self._connection.send_auth_banner('*** {"this": is "no JSON" \x1b[31m ***\n')
-        return True
-
-    def password_auth_supported(self) -> bool:
-        return True
-
-    def validate_password(self, username: str, password: str) -> bool:
-        return password == "right"
-
-    def connection_requested(
-        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
-    ) -> bool:
-        return True
-
-
-async def _sh(process: asyncssh.SSHServerProcess[bytes]) -> None:
-    """Run the command as sshd would, after what a start file prints.
-
-    Without `process.redirect`, which ends the whole connection when a command stops reading.
-    """
-    process.stdout.write(b"\x1b[31mnoise of a start file {\n")
-    child = await asyncio.create_subprocess_exec(
-        "sh",
-        "-c",
-        process.command or "true",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert child.stdin and child.stdout and child.stderr
-    feeding = asyncio.create_task(_feed(process.stdin, child, child.stdin))
-    try:
-        await asyncio.gather(
-            _carry(child.stdout, process.stdout), _carry(child.stderr, process.stderr)
-        )
-        process.exit(await child.wait())
-    finally:
-        feeding.cancel()
-        await asyncio.gather(feeding, return_exceptions=True)
-        # What the command left running holds its pipes; asyncio has no public way to let go.
-        vars(child)["_transport"].close()
-
-
-async def _feed(source: Any, child: asyncio.subprocess.Process, target: Any) -> None:
-    try:
-        while piece := await source.read(1 << 18):
-            target.write(piece)
-            await target.drain()
-    except asyncssh.SignalReceived:
-        child.terminate()
-    except (OSError, asyncssh.Error):
-        pass  # the command reads no more, or the client has gone
-    finally:
-        target.close()
-
-
-async def _carry(source: asyncio.StreamReader, target: Any) -> None:
-    while piece := await source.read(1 << 18):
-        with contextlib.suppress(OSError, asyncssh.Error):
-            target.write(piece)
-            await target.drain()
-
-
-@dataclass(frozen=True)
-class Lab:
-    """A server's port and keys, and the desk's folders."""
-
-    port: int
-    host_key: asyncssh.SSHKey
-    client_key: asyncssh.SSHKey
-    home: Path
-    paths: Paths
-
-    def config(self, text: str) -> None:
-        (self.home / "ssh_config").write_text(text)
-
-    def connections(self, ask: Asked) -> Connections:
-        return Connections(paths=self.paths, ask=ask, connect_s=5.0)
-
-
-@contextlib.asynccontextmanager
-async def serving(lab_port: int, key: asyncssh.SSHKey, authorized: Path) -> AsyncGenerator[int]:
-    server = await asyncssh.listen(
-        "127.0.0.1",
-        lab_port,
-        server_host_keys=[key],
-        authorized_client_keys=str(authorized),
-        server_factory=_Server,
-        process_factory=_sh,
-        encoding=None,
-    )
-    try:
-        yield server.get_port()
-    finally:
-        server.close()
-        await server.wait_closed()
-
-
-@pytest.fixture
-async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("HOMESPLIT_SSH_CONFIG", str(tmp_path / "ssh_config"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    (tmp_path / ".ssh").mkdir(mode=0o700)
-    host_key = asyncssh.generate_private_key("ssh-ed25519")
-    client_key = asyncssh.generate_private_key("ssh-ed25519")
-    client_key.write_public_key(str(tmp_path / "authorized"))
-    client_key.write_private_key(str(tmp_path / ".ssh" / "id_ed25519"))
-    paths = Paths(config=tmp_path / "c", cache=tmp_path / "k", data=tmp_path / "d")
-    async with serving(0, host_key, tmp_path / "authorized") as port:
-        made = Lab(port, host_key, client_key, tmp_path, paths)
-        made.config(f"Host box\n  HostName 127.0.0.1\n  Port {port}\n  User owner\n")
-        yield made
+from tests.io.far_end import FEW, PATIENCE_S, Asked, Lab
 
 
 async def test_an_unknown_key_is_asked_for_once_and_remembered_in_our_own_file(lab: Lab) -> None:
@@ -313,9 +171,9 @@ async def test_a_stopped_middle_hop_is_named_within_the_deadline(lab: Lab) -> No
         f"Host middle\n  HostName 127.0.0.1\n  Port {middle}\n  User owner\n"
         "Host box\n  HostName 127.0.0.1\n  User owner\n  ProxyJump first,middle\n"
     )
-    connections = Connections(paths=lab.paths, ask=Asked(), connect_s=1.0)
+    connections = Connections(paths=lab.paths, ask=Asked(), connect_s=3.0)
     with pytest.raises(
-        UnreachableError, match=r"jump host middle .* over first within 1 s"
+        UnreachableError, match=r"jump host middle .* over first within 3 s"
     ) as told:
         await connections.connect("box")
     assert told.value.where == "box"
@@ -460,10 +318,10 @@ async def test_a_script_talks_back_line_by_line(box: Box) -> None:
     async with box.start(script, keep_input=True) as running:
         for word in ("one", "two"):
             await running.write(word.encode() + b"\n")
-            assert await running.line(timeout_s=10) == f"got {word}"
+            assert await running.line(timeout_s=PATIENCE_S) == f"got {word}"
         running.end_input()
-        assert await running.line(timeout_s=10) is None
-        assert (await running.finish(timeout_s=10)).code == 0
+        assert await running.line(timeout_s=PATIENCE_S) is None
+        assert (await running.finish(timeout_s=PATIENCE_S)).code == 0
 
 
 async def test_a_command_that_does_not_end_is_given_up(box: Box) -> None:
@@ -472,7 +330,7 @@ async def test_a_command_that_does_not_end_is_given_up(box: Box) -> None:
 
 
 async def test_a_background_process_does_not_hold_the_answer(box: Box) -> None:
-    assert (await box.run("sleep 2 & echo started", timeout_s=10)).stdout == "started\n"
+    assert (await box.run("sleep 2 & echo started", timeout_s=PATIENCE_S)).stdout == "started\n"
 
 
 async def test_a_forwarded_port_leads_to_the_box_loopback(box: Box) -> None:

@@ -29,6 +29,7 @@ from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.fleet import Fleet
 from homesplit_engine.router.gate import echo_request_id, gate, read_api_key
 from homesplit_engine.router.health import FRESH_S, Health
+from homesplit_engine.router.listen import listen
 from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.setting import check_setting
 from homesplit_engine.router.template import load_template
@@ -70,7 +71,7 @@ async def serving(config: RouterConfig) -> AsyncGenerator[str]:
     )
     try:
         await runner.setup()
-        yield await _listen(runner, config)
+        yield await listen(runner, config)
     finally:
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
@@ -91,18 +92,6 @@ def _check_config(config: RouterConfig) -> None:
         check_setting(config.setting, boxes)
     except ApiError as error:
         raise ConfigError(f"the router's setting is refused: {error.message}") from error
-
-
-async def _listen(runner: web.AppRunner, config: RouterConfig) -> str:
-    site = web.TCPSite(runner, config.http_host, config.http_port, backlog=1024)
-    try:
-        await site.start()
-    except OSError as error:
-        raise ConfigError(
-            f"can't listen on {config.http_host} port {config.http_port}: {error.strerror}"
-        ) from error
-    host, port = runner.addresses[0][:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def _first_health(fleet: Fleet, health: Health) -> None:
