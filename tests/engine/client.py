@@ -37,6 +37,8 @@ from homesplit_engine.wire.messages import (
     encode,
 )
 
+from tests.engine.nursery import nursery
+
 START_S = 150.0
 ANSWER_S = 90.0
 END_S = 60.0
@@ -54,9 +56,10 @@ class WorkerProcess:
         router: Keys,
         model: Path,
         *,
-        run: Sequence[str] = ("-m", "homesplit_engine"),
+        run: Sequence[str] | None = None,
         **settings: Any,
     ) -> None:
+        """`run` starts the engine's program another way than by forking who has loaded it."""
         self.box = keys.name
         keys_file = folder / f"{self.box}.keys"
         self._ready_file = folder / f"{self.box}.ready"
@@ -71,10 +74,11 @@ class WorkerProcess:
         )
         config_file = folder / f"{self.box}.json"
         config_file.write_bytes(msgspec.json.encode(config))
-        self.process = subprocess.Popen(
-            [sys.executable, *run, "worker", "--config", str(config_file)],
-            stderr=subprocess.PIPE,
-            text=True,
+        words = ("worker", "--config", str(config_file))
+        self.process = (
+            nursery().start(*words, folder=folder, name=self.box)
+            if run is None
+            else subprocess.Popen([sys.executable, *run, *words], stderr=subprocess.PIPE, text=True)
         )
         self._router = router
         self._context = zmq.Context()
