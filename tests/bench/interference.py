@@ -44,7 +44,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         cpus_of = {"A": (cpus[0],), "B": (cpus[1],)}
         # Enough blocks for every prompt and stream of one mode; a prompt is never sent twice.
-        both = Pair(Path(folder), args.model, cpus_of=cpus_of, kv_blocks=1600, block_tokens=16)
+        both = Pair(
+            Path(folder),
+            args.model,
+            cpus_of=cpus_of,
+            run=("-m", "homesplit_engine"),
+            kv_blocks=1600,
+            block_tokens=16,
+        )
         try:
             for mode in args.modes.split(","):
                 rows.append(_Run(both, mode, args).measure())
