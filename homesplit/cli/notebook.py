@@ -17,7 +17,7 @@ from homesplit.stages.bench import Target, deployed
 from homesplit.stages.context import Context
 from homesplit.stages.export import FORMATS, export
 from homesplit.stages.notebook import add_note, list_entries, notes_on, show_entry
-from homesplit.stages.repeat import Repeated, repeat, url_of
+from homesplit.stages.repeat import Repeated, needs_server, repeat, repeatable, url_of
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
     out.add_argument("--entry", action="append", default=[], metavar="ID", help="else all")
     out.add_argument("--names", action="store_true", help="keep host names and addresses")
     out.set_defaults(run=_export)
-    again = parts.add_parser("repeat", help="do a run or comparison again and compare with it")
+    again = parts.add_parser("repeat", help="measure an entry again and compare with it")
     again.add_argument("entry", help="its id, number, or the start of its id")
     add_server_arguments(again)
     again.set_defaults(run=_repeat)
@@ -94,8 +94,10 @@ def _repeat(args: argparse.Namespace) -> int:
 
 
 async def _again(ctx: Context, args: argparse.Namespace) -> Repeated:
-    """On the server named, else the entry's own, else the current deployment."""
+    """On the server named, else the entry's own, else the current deployment; or on boxes."""
     entry, raw = show_entry(ctx, args.entry)
+    if not needs_server(entry) or not repeatable(entry, raw):
+        return await repeat(ctx, entry, raw, None)
     url = args.url or url_of(entry)
     if url:
         key = api_key_of(args)

@@ -7,10 +7,9 @@ from typing import Any
 
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.cli.plan_text import plan_lines
-from homesplit.core.entry import About
 from homesplit.core.workload import Targets
-from homesplit.stages.notebook import known_machines, record_if_possible
 from homesplit.stages.plan import PlanQuestion, make_plan
+from homesplit.stages.plan_entry import keep_plan_if_possible
 
 
 def add_parser(subparsers: Any) -> None:
@@ -59,11 +58,7 @@ def run(args: argparse.Namespace) -> int:
     )
     ctx = command_context()
     plan = make_plan(ctx, question)
-    # Only here: the app asks anew at every turn of a knob, which are no entries.
-    boxes, probed = known_machines(ctx, plan.boxes)
-    link = probed if args.link in (None, "probed") and probed else plan.link
-    about = About(model=plan.model, boxes=boxes, link=link, settings=question)
-    record_if_possible(ctx, "plan", plan.recommendation.sentence, plan, about=about)
+    keep_plan_if_possible(ctx, question, plan)
     if args.json:
         print_json(plan)
     else:

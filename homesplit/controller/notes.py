@@ -25,8 +25,8 @@ class Opened:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it was a measurement whose requests are kept."""
-        return bool(self.raw) and self.entry.kind in ("run", "comparison")
+        """Whether it holds what it takes to measure it again."""
+        return bool(stage_module("repeat").repeatable(self.entry, self.raw))
 
     @property
     def text(self) -> str:
@@ -72,16 +72,17 @@ class Notes(Base):
         self.after("note", lambda: self.start("note", work))
 
     def repeat(self, opened: Opened) -> None:
-        """Measure again what an entry measured, on the deployment that serves now."""
-        served = self.served
-        if served is None:
-            self.fail("repeat", EngineError("nothing is running", do_next="Deploy first (3)."))
-            return
+        """Measure again what an entry measured: the boxes, or the deployment that serves now."""
+        again = stage_module("repeat")
+        served, target = self.served, None
+        if again.needs_server(opened.entry):
+            if served is None:
+                self.fail("repeat", EngineError("nothing is running", do_next="Deploy first (3)."))
+                return
+            target = stage_module("bench").Target(url=served.url, api_key=served.api_key)
 
         async def work(ctx: Context) -> None:
-            target = stage_module("bench").Target(url=served.url, api_key=served.api_key)
-            again = stage_module("repeat").repeat
-            done = await again(ctx, opened.entry, opened.raw, target)
+            done = await again.repeat(ctx, opened.entry, opened.raw, target)
             self.emit(events.StageEnded(stage="notebook", sentence=done.sentence))
 
         self.start("repeat", work)

@@ -20,6 +20,8 @@ Z = 1.96
 CONFIDENCE = 0.95
 STEP = 2.0
 """Factor between rates while one that holds or one that fails is still missing."""
+FAR_STEP = 4.0
+"""The same on the way down from a rate at which no request at all was inside."""
 CLOSE = 1.1
 """The search ends when the lowest failing rate is at most this many times the highest holding."""
 MOST_TRIES = 3
@@ -29,7 +31,7 @@ MOST_EMPTY = 2
 """After so many rates in turn at which nothing was completed, there is nothing to search for."""
 LEAST_REQUESTS = 60
 """Of each run: with fewer, not even a run without a miss shows that 90 % are inside."""
-LONGEST_RUN_S = 1800.0
+LONGEST_RUN_S = 600.0
 """A rate so low that its run would last longer is not tried."""
 
 
@@ -99,7 +101,7 @@ def next_rate(trials: Sequence[Trial], first: float) -> float | None:
     if known.fails is None:
         return (known.holds or first) * STEP
     if known.holds is None:
-        lower = known.fails / STEP
+        lower = known.fails / (STEP if last.inside else FAR_STEP)
         return lower if run_s(lower) <= LONGEST_RUN_S else None
     if known.fails <= known.holds * CLOSE:
         return None

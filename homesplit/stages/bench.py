@@ -115,7 +115,7 @@ async def bench(
     if plan is not None:
         result = replace(result, trace=plan.workload)
     if keep:
-        result = keep_run(ctx, result)
+        result = keep_run(ctx, result, replayed=plan)
     ctx.emit(StageEnded(stage=STAGE, sentence=bench_sentence(result)))
     return result
 
@@ -273,8 +273,11 @@ def _told_by_router(result: BenchResult) -> dict[str, Sequence[Any]]:
     return {"router": result.timed.records} if result.timed else {}
 
 
-def keep_run(ctx: Context, result: BenchResult) -> BenchResult:
-    """Write the run into the notebook; the result with the entry's id."""
+def keep_run(ctx: Context, result: BenchResult, *, replayed: LoadPlan | None = None) -> BenchResult:
+    """Write the run into the notebook; the result with the entry's id.
+
+    A replayed load is kept whole: a workload can be drawn again, a trace may be gone by then.
+    """
     boxes, link = known_machines(ctx, result.boxes)
     about = About(
         seeds={"load": result.seed, "salt": result.salt},
@@ -291,6 +294,10 @@ def keep_run(ctx: Context, result: BenchResult) -> BenchResult:
         bench_sentence(result),
         bench_document(result),
         about=about,
-        raw={"requests": result.logs, **_told_by_router(result)},
+        raw={
+            "requests": result.logs,
+            **_told_by_router(result),
+            **({"offered": replayed.requests} if replayed else {}),
+        },
     )
     return replace(result, entry=entry)

@@ -176,6 +176,13 @@ def parse_mode(text: str, now: ModeSetting, boxes: Sequence[str]) -> ModeSetting
     )
 
 
+def mode_words(setting: ModeSetting) -> str:
+    """The words that mean this setting again."""
+    hands_over = setting.mode in ("split", "auto")
+    wire = (setting.kv_wire,) if hands_over else ()
+    return ":".join((setting.mode, setting.prefill, *wire))
+
+
 def _refuse_twice(settings: Sequence[ModeSetting], modes: Sequence[str]) -> None:
     """Two columns of one arrangement could not be told apart afterwards."""
     twice = [text for n, text in enumerate(modes) if settings[n] in settings[:n]]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,15 +11,21 @@ from homesplit_engine.records import ModeSetting
 from msgspec import Struct
 
 from homesplit.core.again import Change, change
-from homesplit.core.entry import Entry
+from homesplit.core.capacity import CapacityResult
+from homesplit.core.entry import Entry, labelled
+from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.measured import RequestLog
+from homesplit.core.remeasured import Advised, Figure, capacity_again
 from homesplit.core.workload import Workload
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench
-from homesplit.stages.compare import compare
+from homesplit.stages.capacity import find_capacity
+from homesplit.stages.compare import compare, mode_words
 from homesplit.stages.context import Context
-from homesplit.stages.notebook import add_note
+from homesplit.stages.notebook import add_note, show_entry
 from homesplit.stages.serve import read_status, set_mode
+
+Difference = Change | Figure | Advised
 
 
 class Repeated(Struct, frozen=True, kw_only=True):
@@ -26,54 +33,96 @@ class Repeated(Struct, frozen=True, kw_only=True):
 
     entry: str
     former: str
-    changes: tuple[Change, ...]
+    changes: tuple[Difference, ...]
     sentence: str
+
+
+Raw = Mapping[str, Sequence[Any]]
+Again = tuple[str, Sequence[Difference]]
+"""The new entry's id, and each of its figures held against the former one."""
 
 
 def url_of(entry: Entry) -> str | None:
     """The foreign server that an entry measured; None for a deployment of one's own."""
     body = entry.body if isinstance(entry.body, dict) else {}
-    return body.get("url")
+    settings = entry.about.settings if isinstance(entry.about.settings, dict) else {}
+    return body.get("url") or settings.get("url")
 
 
-async def repeat(
-    ctx: Context, entry: Entry, raw: Mapping[str, Sequence[Any]], target: Target
-) -> Repeated:
-    """Measure `target` as the entry did; the change is noted on the new entry.
+def repeatable(entry: Entry, raw: Raw) -> bool:
+    """Whether an entry holds what it takes to measure it again."""
+    if entry.kind in ("probe", "plan"):
+        return True
+    return _is_capacity(entry) or (entry.kind in ("run", "comparison") and bool(raw))
 
-    Raises UsageError where the entry can't be done again from what it holds.
+
+def needs_server(entry: Entry) -> bool:
+    """Whether the measurement is of a server: one that serves now, or the entry's own."""
+    return entry.kind in ("run", "comparison")
+
+
+def _is_capacity(entry: Entry) -> bool:
+    return entry.kind == "run" and isinstance(entry.body, dict) and "trials" in entry.body
+
+
+async def repeat(ctx: Context, entry: Entry, raw: Raw, target: Target | None) -> Repeated:
+    """Measure again as the entry did; the change is noted on the new entry.
+
+    `target` is the server for entries that need one. Raises UsageError where the entry can't
+    be done again from what it holds.
     """
-    if entry.kind == "run" and "requests" in raw:
-        key, changes = await _run_again(ctx, entry, raw, target)
-    elif entry.kind == "comparison" and raw:
-        key, changes = await _compare_again(ctx, entry, raw, target)
-    else:
+    if not repeatable(entry, raw):
         raise UsageError(
             f"entry {entry.number} is a {entry.kind} without raw records.",
-            do_next="Runs and comparisons can be repeated; for the rest use their own commands.",
+            do_next="Probes, plans, runs and comparisons can be repeated; a deployment is made "
+            "again by `homesplit up`, the demo by `homesplit demo`.",
         )
+    if target is None and needs_server(entry):
+        raise UsageError(f"entry {entry.number} needs a server to measure.", do_next="Name --url.")
+    key, changes = await _measured_again(ctx, entry, raw, target)
     words = " ".join(each.words for each in changes)
-    sentence = f"Entry {entry.number} ({entry.at[:16]}) done again. {words}"
+    told = f"Entry {entry.number} ({entry.at[:16]}) done again. {words}"
+    sentence = labelled(told, show_entry(ctx, key)[0].about.loopback)
     add_note(ctx, sentence, entry=key)
     return Repeated(entry=key, former=entry.id, changes=tuple(changes), sentence=sentence)
 
 
-async def _run_again(
-    ctx: Context, entry: Entry, raw: Mapping[str, Sequence[Any]], target: Target
-) -> tuple[str, list[Change]]:
-    body, settings = entry.body, entry.about.settings
-    if body.get("trace"):
-        raise UsageError(
-            f"entry {entry.number} replayed a trace, which the notebook doesn't hold.",
-            do_next="Run `homesplit bench --trace` with the same file, seed and options.",
-        )
-    workload = _workload(settings)
+async def _measured_again(ctx: Context, entry: Entry, raw: Raw, target: Target | None) -> Again:
+    if target is None:
+        # Imported here: what reaches boxes takes long to import.
+        from homesplit.stages.repeat_boxes import plan_again, probe_again
+
+        if entry.kind == "probe":
+            return await probe_again(ctx, entry)
+        return await plan_again(ctx, entry)
+    if _is_capacity(entry):
+        return await _capacity_again(ctx, entry, target)
+    if entry.kind == "run":
+        return await _run_again(ctx, entry, raw, target)
+    return await _compare_again(ctx, entry, raw, target)
+
+
+@contextlib.asynccontextmanager
+async def _in_its_mode(ctx: Context, entry: Entry, target: Target) -> AsyncGenerator[None, None]:
+    """The mode that the entry was measured in, while the block lasts."""
+    settings = entry.about.settings
     mode = msgspec.convert(settings.get("mode"), ModeSetting | None)
-    before = None
-    if mode is not None:
-        before = (await read_status(target.url, target.api_key)).setting
-        await set_mode(ctx, target.url, target.api_key, mode)
+    if mode is None:
+        yield
+        return
+    before = (await read_status(target.url, target.api_key)).setting
+    await set_mode(ctx, target.url, target.api_key, mode)
     try:
+        yield
+    finally:
+        await set_mode(ctx, target.url, target.api_key, before)
+
+
+async def _run_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -> Again:
+    body = entry.body
+    workload = _workload(entry.about.settings)
+    plan = _trace_plan(entry, raw) if body.get("trace") else None
+    async with _in_its_mode(ctx, entry, target):
         result = await bench(
             ctx,
             target,
@@ -82,32 +131,60 @@ async def _run_again(
             seed=entry.about.seeds["load"],
             # Other words of the same lengths: the former ones may still be in a prefix cache.
             salt=entry.about.seeds.get("salt", 0) + entry.number,
+            plan=plan,
             warm_up=float(body["warm_up_s"]),
         )
-    finally:
-        if before is not None:
-            await set_mode(ctx, target.url, target.api_key, before)
     then = _logs(raw["requests"])
     found = change("run", [then], [result.logs], workload.targets, result.summary.warm_up_s)
     return str(result.entry), [found]
 
 
-async def _compare_again(
-    ctx: Context, entry: Entry, raw: Mapping[str, Sequence[Any]], target: Target
-) -> tuple[str, list[Change]]:
+def _trace_plan(entry: Entry, raw: Raw) -> LoadPlan:
+    """The requests of a replay as the entry holds them; raises UsageError."""
+    if "offered" not in raw:
+        raise UsageError(
+            f"entry {entry.number} replayed a trace, which this entry doesn't hold.",
+            do_next="Run `homesplit bench --trace` with the same file, seed and options.",
+        )
+    return LoadPlan(
+        workload=entry.body["trace"],
+        seed=entry.about.seeds["load"],
+        seconds=float(entry.body["seconds"]),
+        closed=False,
+        requests=msgspec.convert(raw["offered"], tuple[OfferedRequest, ...]),
+    )
+
+
+async def _capacity_again(ctx: Context, entry: Entry, target: Target) -> Again:
+    settings = entry.about.settings
+    workload = _workload(settings)
+    async with _in_its_mode(ctx, entry, target):
+        found = await find_capacity(
+            ctx,
+            target,
+            workload,
+            seconds=float(settings["seconds"]),
+            seed=entry.about.seeds["load"],
+        )
+    then = msgspec.convert(entry.body, CapacityResult)
+    return str(found.entry), [capacity_again(then, found)]
+
+
+async def _compare_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -> Again:
     body, settings = entry.body, entry.about.settings
-    modes = [f"{m['mode']}:{m['prefill']}" for m in body["modes"] if m.get("setting")]
-    also = [Target(url=m["url"]) for m in body["modes"] if m.get("url")]
+    own = [msgspec.convert(m["setting"], ModeSetting) for m in body["modes"] if m.get("setting")]
+    also = [Target(url=m["url"], model=m.get("model")) for m in body["modes"] if m.get("url")]
     workload = _workload(settings)
     result = await compare(
         ctx,
         target,
-        modes,
+        [mode_words(setting) for setting in own],
         workload,
         seconds=float(settings["seconds"]),
         repeats=int(settings["repeats"]),
         seed=entry.about.seeds["load"],
         also=also,
+        warm_up=settings.get("warm_up_s"),
     )
     changes: list[Change] = []
     for mode in result.modes:

@@ -6,12 +6,24 @@ from pathlib import Path
 
 import pytest
 from homesplit_engine.records import ModeSetting
+from msgspec.structs import replace
 
+from homesplit.core.again import Change
+from homesplit.core.entry import LOOPBACK_LABEL
+from homesplit.core.link import LinkProfile
+from homesplit.core.load import with_load
+from homesplit.core.machine import BoxProfile
+from homesplit.core.reading import Reading, measured
+from homesplit.core.remeasured import Figure, box_again, link_again
+from homesplit.core.replay import Trace, TraceRow, replay
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench
+from homesplit.stages.capacity import find_capacity
 from homesplit.stages.compare import compare
 from homesplit.stages.notebook import list_entries, notes_on, record, show_entry
-from homesplit.stages.repeat import repeat, url_of
+from homesplit.stages.plan import PlanQuestion, make_plan
+from homesplit.stages.plan_entry import keep_plan
+from homesplit.stages.repeat import needs_server, repeat, repeatable, url_of
 from tests.io.fake_openai import Manners, fake_server
 from tests.io.fake_router import fake_router
 from tests.stages.test_compare import EVEN, LOAD, SLOW, context
@@ -35,9 +47,11 @@ async def test_a_run_is_repeated_on_its_own_server_and_a_slower_one_is_called_wo
         same = await repeat(ctx, entry, raw, Target(url=server.url))
         server.manners = Manners(ttft_s=1.5)
         worse = await repeat(ctx, entry, raw, Target(url=server.url))
-    assert (same.changes[0].low, same.changes[0].high) == (0.0, 0.0)
+    unchanged, changed = same.changes[0], worse.changes[0]
+    assert isinstance(unchanged, Change) and isinstance(changed, Change)
+    assert (unchanged.low, unchanged.high) == (0.0, 0.0)
     assert "no difference" in same.sentence
-    assert worse.changes[0].attainment_now == 0.0 and "worse than then" in worse.sentence
+    assert changed.attainment_now == 0.0 and "worse than then" in worse.sentence
     then, now = (show_entry(ctx, key)[1]["requests"] for key in (entry.id, same.entry))
     assert [r["due_s"] for r in then] == [r["due_s"] for r in now]
     assert [note.sentence for note in notes_on(ctx, same.entry)] == [same.sentence]
@@ -69,14 +83,93 @@ async def test_a_comparison_is_repeated_mode_by_mode(
         await compare(ctx, target, ["colocated:whole", "split"], LOAD, seconds=1.0, repeats=1)
         entry, raw = show_entry(ctx, "1")
         found = await repeat(ctx, entry, raw, target)
-    assert [change.name for change in found.changes] == ["colocated:whole", "split"]
+    changes = [change for change in found.changes if isinstance(change, Change)]
+    assert [change.name for change in changes] == ["colocated:whole", "split"]
     assert [entry.kind for entry in list_entries(ctx)] == ["comparison", "comparison", "note"]
-    assert found.changes[1].attainment_then == 0.0
+    assert changes[1].attainment_then == 0.0
 
 
-async def test_an_entry_that_holds_no_requests_is_refused(tmp_path: Path) -> None:
+async def test_an_entry_that_is_no_measurement_is_refused(tmp_path: Path) -> None:
     ctx = context(tmp_path)
-    record(ctx, "plan", "Take split.")
+    record(ctx, "deployment", "It runs.")
     entry, raw = show_entry(ctx, "1")
+    assert not repeatable(entry, raw)
     with pytest.raises(UsageError, match="without raw records"):
         await repeat(ctx, entry, raw, Target(url="http://127.0.0.1:9"))
+
+
+async def test_a_replayed_trace_is_repeated_from_what_the_entry_holds(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    rows = tuple(
+        TraceRow(at_s=0.05 * n, prompt_tokens=20, output_tokens=2, hash_ids=(7, n))
+        for n in range(4)
+    )
+    plan = replay(Trace(name="small trace", rows=rows, block_tokens=8), seed=3)
+    async with fake_server() as server:
+        target = Target(url=server.url)
+        await bench(ctx, target, LOAD, seconds=1.0, seed=3, plan=plan, warm_up=0.0)
+        entry, raw = show_entry(ctx, "1")
+        found = await repeat(ctx, entry, raw, target)
+        bodies = [str(seen.body["prompt"]).split()[:8] for seen in server.load_requests()]
+    now, after = show_entry(ctx, found.entry)
+    assert now.body["trace"] == "small trace" and after["offered"] == raw["offered"]
+    assert "no difference" in found.sentence or "no request in common" in found.sentence
+    # The shared first block is the same text within a run, and other text in the next one.
+    first, second = bodies[:4], bodies[4:]
+    assert all(words == first[0] for words in first)
+    assert all(words == second[0] for words in second) and first[0] != second[0]
+
+
+async def test_a_search_for_capacity_is_repeated_in_its_own_mode_and_held_against_the_former(
+    tmp_path: Path,
+) -> None:
+    ctx = context(tmp_path)
+    load = with_load(LOAD, rate_requests_per_s=200.0, ttft_s=30.0, tpot_s=30.0)
+    # It refuses everything, so that the search ends at once.
+    busy = Manners(model="smollm2-135m", refuse_with=503)
+    async with fake_router({"colocated": busy, "split": busy}) as router:
+        target = Target(url=router.url)
+        router.choose(router.setting)
+        await find_capacity(ctx, target, load, seconds=0.3, seed=1)
+        before = router.setting
+        entry, raw = show_entry(ctx, "1")
+        router.choose(ModeSetting(mode="split", prefill_box="a", decode_box="b"))
+        found = await repeat(ctx, entry, raw, target)
+    assert repeatable(entry, raw) and needs_server(entry)
+    assert before in router.switches and router.setting.mode == "split"
+    (figure,) = found.changes
+    assert isinstance(figure, Figure) and figure.name == "capacity" and figure.differs is None
+    assert LOOPBACK_LABEL in found.sentence
+
+
+async def test_a_plan_is_asked_again_and_says_whether_the_advice_is_the_same(
+    tmp_path: Path,
+) -> None:
+    ctx = context(tmp_path)
+    question = PlanQuestion(boxes=("rtx-4090", "rtx-3090"), link="1Gbit/s", flips=False)
+    question = replace(question, prompt_tokens=100, output_tokens=10, users=1)
+    keep_plan(ctx, question, make_plan(ctx, question))
+    entry, raw = show_entry(ctx, "1")
+    assert not needs_server(entry)
+    found = await repeat(ctx, entry, raw, None)
+    assert "as then" in found.sentence
+    assert [e.kind for e in list_entries(ctx)] == ["plan", "plan", "note"]
+
+
+def test_boxes_and_links_measured_again_are_judged_by_their_repetitions() -> None:
+    then = BoxProfile(name="a", source="probe", memory_bytes_per_s=reading(9.0, 10.0, 11.0))
+    same = BoxProfile(name="a", source="probe", memory_bytes_per_s=reading(10.5, 12.0))
+    slower = BoxProfile(name="a", source="probe", memory_bytes_per_s=reading(5.0, 6.0))
+    lost = BoxProfile(name="a", source="probe")
+    told = [box_again(then, now)[0] for now in (same, slower, lost)]
+    assert [figure.differs for figure in told] == [False, True, None]
+    assert "no difference" in told[0].words and "less than then" in told[1].words
+    assert "not to be compared" in told[2].words
+    link = LinkProfile(a="a", b="b", source="probe", a_to_b=reading(1e9 / 8))
+    faster = LinkProfile(a="a", b="b", source="probe", a_to_b=reading(2.5e9 / 8))
+    words = link_again(link, faster)[0].words
+    assert words == "a to b: more than then; 2.5 Gbit/s, then 1 Gbit/s."
+
+
+def reading(*samples: float) -> Reading:
+    return measured(samples, unit="x/s", method="m")
