@@ -28,6 +28,9 @@ def plan_lines(plan: Plan) -> Iterator[str]:
             yield _mode_line(mode)
             if mode.measured is not None and plan.measured_at:
                 yield _measured_line(mode.measured, plan.measured_at)
+        yield ""
+        yield f"  {'goodput for':34} {'a box':>9} {'a Wh':>9} {'1,000 paid':>12}"
+        yield from (_taken_line(mode) for mode in plan.modes)
     if plan.ledger:
         yield ""
         yield "Where one request's time goes"
@@ -54,18 +57,32 @@ def _as_options(found: Suited) -> str:
     )
 
 
-def _mode_line(mode: ModePrediction) -> str:
+def _name_of(mode: ModePrediction) -> str:
     if mode.mode == "split":
         sent = f" ({mode.kv_wire})" if mode.kv_wire not in (None, "same") else ""
-        name = f"split {mode.prefill_box} > {mode.decode_box}{sent}"
-    else:
-        where = f" on {mode.boxes[0]}" if mode.mode == "colocated" else ""
-        name = f"{mode.mode}{where} {mode.prefill}"
+        return f"split {mode.prefill_box} > {mode.decode_box}{sent}"
+    where = f" on {mode.boxes[0]}" if mode.mode == "colocated" else ""
+    return f"{mode.mode}{where} {mode.prefill}"
+
+
+def _mode_line(mode: ModePrediction) -> str:
     inside = "–" if mode.attainment is None else say.percent(mode.attainment)
     most = mode.capacity_requests_per_s
     capacity = "–" if most is None else say.request_rate(most)
     ttft, tpot = _seconds(mode.ttft_s.p50), _seconds(mode.tpot_s.p50)
-    return f"  {name[:34]:34} {ttft:>9} {tpot:>9} {inside:>7} {capacity:>18}"
+    name = _name_of(mode)[:34]
+    return f"  {name:34} {ttft:>9} {tpot:>9} {inside:>7} {capacity:>18}"
+
+
+def _taken_line(mode: ModePrediction) -> str:
+    """Goodput by what it takes; a dash where no probe and no profile knows it."""
+    hour, price = mode.goodput_per_watt_hour, mode.goodput_per_price
+    told = (
+        "–" if mode.goodput_per_box is None else f"{mode.goodput_per_box:.2g}/s",
+        "–" if hour is None else f"{hour:.3g}",
+        "–" if price is None else f"{1000 * price:.2g}/s",
+    )
+    return f"  {_name_of(mode)[:34]:34} {told[0]:>9} {told[1]:>9} {told[2]:>12}"
 
 
 def _measured_line(seen: MeasuredFigures, at: str) -> str:

@@ -117,7 +117,7 @@ def _conversation_bytes(asked: Asked, *, ours: bool) -> float:
 
 
 def second_copy(box: BoxProfile, shape: ModelShape) -> float:
-    """Bytes of the second copy of the linear layers, for many rows, that the engine keeps on this box.
+    """Bytes of the copy of the linear layers that the engine keeps on this box for many rows.
 
     It does so for fp32 on a processor, where the copy is at most a quarter of the memory that
     is free beside the weights (`kernels.copy_fits`); 0 elsewhere.

@@ -10,7 +10,7 @@ from msgspec import Struct
 from homesplit.core import explain, narrower
 from homesplit.core.candidates import Asked, Room, arrangements, auto, build_scene, room_of
 from homesplit.core.choose import Choice, choose
-from homesplit.core.compared import Compared, measured_words, overruled
+from homesplit.core.compared import Compared, measured_words, overruled, same_way
 from homesplit.core.divergence import lossy
 from homesplit.core.flips import Position, find_flips
 from homesplit.core.ledger import classes_of, ledger_row
@@ -78,12 +78,19 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
         guesses=(*explain.guesses(asked, scene), *explain.auto_ahead(modes)),
         sources=explain.sources(asked, scene),
         measured_at=seen.at if seen else None,
+        overruled=_overruled(simulated, choice),
         suited=suited(scene, able, asked.workload),
         boxes=tuple(box.name for box in asked.boxes),
         link=asked.link.source if asked.link else "",
         model=asked.shape.name,
         workload=asked.workload.name,
     )
+
+
+def _overruled(simulated: Choice, choice: Choice) -> str | None:
+    before = simulated.best.arrangement
+    same = same_way(before.setting, choice.best.arrangement.setting)
+    return None if same else before.words()
 
 
 def _fits_nowhere(asked: Asked, rooms: tuple[Room, ...]) -> Plan:
@@ -204,18 +211,22 @@ def _recommendation(
         chunk_tokens=setting.chunk_tokens if setting.prefill == "chunked" else None,
         kv_wire=setting.kv_wire if setting.mode == "split" else None,
         sentence=_sentence(
-            explain.verdict(asked, choice, modes, sustainable, rules, measured), setting, scene
+            explain.verdict(asked, choice, modes, sustainable, rules, measured),
+            setting,
+            scene,
+            explain.busy(asked, scene),
         ),
         runner_up=runner.arrangement.mode if runner else None,
         runner_up_sentence=explain.runner_up(asked, choice) if runner else None,
     )
 
 
-def _sentence(verdict: str, setting: ModeSetting, scene: Scene) -> str:
-    """The verdict, and what a wire that loses precision means for it."""
-    if not lossy(setting):
-        return verdict
-    return f"{verdict} {narrower.sentence(setting.kv_wire, scene.kv_dtype)}"
+def _sentence(verdict: str, setting: ModeSetting, scene: Scene, busy: str | None) -> str:
+    """The verdict, what a wire that loses precision means for it, and whether boxes were busy."""
+    told = [verdict]
+    if lossy(setting):
+        told.append(narrower.sentence(setting.kv_wire, scene.kv_dtype))
+    return " ".join([*told, *([busy] if busy else [])])
 
 
 def _one(made: Outlook) -> str | None:

@@ -14,6 +14,7 @@ from homesplit.core.flips import Position, winner, with_rate, with_users
 from homesplit.core.ledger import PromptClass, ledger_row
 from homesplit.core.plan_map import CurvePoint, PlanMap
 from homesplit.core.predict import outlook
+from homesplit.core.rate_curves import offered_rate, rate_curves
 from homesplit.core.rules import mean_kind
 from homesplit.core.scene import Arrangement, Scene
 from homesplit.core.workload import Workload
@@ -88,6 +89,8 @@ def open_atlas(asked: Asked, other: str) -> Atlas | None:
             cells=empty,
             curve=_curve(scene, split, prompts, kind.output_tokens) if split else (),
             curve_boxes=_roles(split) if split else None,
+            rates=rate_curves(scene, position.arrangements, asked.workload, asked.targets),
+            here_rate=offered_rate(asked.workload),
         ),
         position=position,
     )

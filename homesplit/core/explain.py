@@ -9,10 +9,13 @@ from homesplit.core.candidates import Asked, commit_of
 from homesplit.core.choose import Choice
 from homesplit.core.handoff import COMMIT_S
 from homesplit.core.handoff_fit import HandoffFit
+from homesplit.core.machine import BUSY_WORDS, BoxProfile
 from homesplit.core.plan import ModePrediction, RuleResult
 from homesplit.core.predict import Outlook
 from homesplit.core.scene import Scene
 
+UNSTEADY = 0.30
+"""Samples of one figure that lie further apart, beside their median, were disturbed."""
 ROUGH = 0.08
 """A calibration that misses its own steps by more in the median was disturbed."""
 
@@ -146,6 +149,34 @@ def guesses(asked: Asked, scene: Scene) -> tuple[str, ...]:
     if not asked.shape.counted:
         said.append(f"{asked.shape.name}: parameters as stated by its profile.")
     return tuple(said)
+
+
+def busy(asked: Asked, scene: Scene) -> str | None:
+    """Which boxes were busy when they were probed, where that is all that is known of them.
+
+    A busy box gives rates that may be far too low, so that is said beside the advice itself.
+    """
+    boxes = [
+        box.name
+        for box, sim in zip(asked.boxes, scene.boxes, strict=True)
+        if sim.cost.fit is None and box.source == "probe" and _disturbed(box)
+    ]
+    if not boxes:
+        return None
+    named = " and ".join(boxes)
+    was, its = ("was", "its") if len(boxes) == 1 else ("were", "their")
+    return (
+        f"But {named} {was} busy or unsteady when probed: {its} figures may be far too low, and so "
+        f"this advice wrong. Probe again at rest: homesplit probe "
+        f"{' '.join(box.name for box in asked.boxes)}."
+    )
+
+
+def _disturbed(box: BoxProfile) -> bool:
+    """Whether a probe's own words or its samples tell of other work on the box."""
+    read = (box.memory_bytes_per_s, *box.flops_per_s.values())
+    scattered = any((reading.spread or 0.0) > UNSTEADY for reading in read if reading.known)
+    return scattered or any(word.startswith(BUSY_WORDS) for word in box.warnings)
 
 
 def _commit(asked: Asked) -> Callable[[tuple[str, str]], HandoffFit]:

@@ -6,6 +6,9 @@ from msgspec import Struct, field
 
 from homesplit.core.reading import Reading, unknown
 
+BUSY_WORDS = "the box was busy when it was measured"
+"""How the warning of a probe that was disturbed begins."""
+
 
 def _unmeasured() -> Reading:
     return unknown("not measured yet")

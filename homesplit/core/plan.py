@@ -153,6 +153,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What each box's and the hand-off's figures rest on."""
     measured_at: str | None = None
     """When these boxes were measured under this load, mode against mode; None if never."""
+    overruled: str | None = None
+    """What the model alone would have advised where that measurement advises otherwise."""
     suited: Suited | None = None
     """A load that these boxes hold, for whom nobody named one; None where no rate was found."""
     boxes: tuple[str, ...] = ()

@@ -20,6 +20,14 @@ class CurvePoint(Struct, frozen=True, kw_only=True):
     exposed_s: float
 
 
+class RateCurve(Struct, frozen=True, kw_only=True):
+    """A mode's goodput at rising offered rates, requests per second."""
+
+    mode: str
+    rates_requests_per_s: tuple[float, ...]
+    goodput_requests_per_s: tuple[float, ...]
+
+
 class PlanMap(Struct, frozen=True, kw_only=True):
     """Which mode wins by prompt length (columns) and one other quantity (rows)."""
 
@@ -35,6 +43,10 @@ class PlanMap(Struct, frozen=True, kw_only=True):
     """Over prompt lengths; empty where no split is possible."""
     curve_boxes: tuple[str, str] | None = None
     """Who reads and who writes on the curve."""
+    rates: tuple[RateCurve, ...] = ()
+    """The best arrangement of each mode."""
+    here_rate: float | None = None
+    """Requests per second as asked; None where the users set the pace."""
 
     @property
     def crossing_tokens(self) -> float | None:

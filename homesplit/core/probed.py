@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from homesplit.core.link import LatencyReading, LinkProfile, Way
-from homesplit.core.machine import Accelerator, BoxProfile
+from homesplit.core.machine import BUSY_WORDS, Accelerator, BoxProfile
 from homesplit.core.reading import Reading, unknown
 
 _DTYPES = ("fp32", "fp16", "bf16", "int8")
@@ -149,7 +149,7 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
     told: list[str] = []
     load, cores = facts.get("load"), (facts.get("cpu") or {}).get("cores") or 1
     if load is not None and load > _BUSY_SHARE * cores:
-        told.append(f"the box was busy when it was measured (load {load:.1f} on {cores} cores)")
+        told.append(f"{BUSY_WORDS} (load {load:.1f} on {cores} cores)")
     if facts.get("on_battery"):
         told.append("the box ran from its battery when it was measured")
     quota = (facts.get("cpu") or {}).get("quota_cores")

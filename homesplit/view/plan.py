@@ -10,7 +10,7 @@ from homesplit.core import say
 from homesplit.core.choices import Choices
 from homesplit.core.plan import LedgerRow, ModePrediction, Plan, RuleResult
 from homesplit.core.state import RunState
-from homesplit.view import numbers
+from homesplit.view import numbers, plan_cost, plan_grounds
 from homesplit.view.spans import EMPTY, Line, Lines, Span, clean, crop, fit, line, width_of, wrap
 
 VERDICT_MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "n/a": "–"}
@@ -142,6 +142,7 @@ def verdict(plan: Plan | None, width: int) -> Lines:
     if advice.runner_up_sentence or advice.runner_up:
         text = advice.runner_up_sentence or f"Runner-up: {advice.runner_up}."
         lines.extend(wrap(text, width, "dim"))
+    lines.extend(plan_grounds.suited(plan, width))
     return tuple(crop(one, width) for one in lines)
 
 
@@ -167,7 +168,7 @@ def _roles_of(plan: Plan) -> Line:
 
 
 def _tie_of(plan: Plan) -> Line:
-    found: list[Span] = []
+    found: list[Span] = [*plan_grounds.remarks(plan)]
     if plan.tie:
         found.append(Span("  a tie: measure it with Compare", "warn"))
     if plan.sustainable is False:
@@ -313,13 +314,18 @@ def predictions(plan: Plan, width: int) -> Lines:
     top = [*fit(line(Span("predicted", "dim")), first)]
     for head in heads:
         top.extend(fit(line(Span(head, "dim")), cell, right=True))
-    return (tuple(top), *(_prediction(mode, plan, first, cell, width) for mode in plan.modes))
+    rows: list[Line] = [tuple(top)]
+    for mode in plan.modes:
+        rows.append(_prediction(mode, plan, first, cell, width))
+        if mode.measured is not None and plan.measured_at:
+            rows.append(
+                plan_grounds.measured_row(mode.measured, plan.measured_at, first, cell, width)
+            )
+    return tuple(rows)
 
 
 def _prediction(mode: ModePrediction, plan: Plan, first: int, cell: int, width: int) -> Line:
-    best = mode.mode == plan.recommendation.mode and mode.prefill == (
-        plan.recommendation.prefill or mode.prefill
-    )
+    best = plan_cost.recommended(mode, plan)
     mark = Span("▸ " if best else "  ", "key")
     where = "+".join(mode.boxes) if mode.mode == "colocated" else ""
     style = mode.prefill if mode.mode in ("colocated", "replica") else ""

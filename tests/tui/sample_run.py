@@ -26,6 +26,7 @@ from homesplit.core.machine import Address, BoxProfile, FoundBox
 from homesplit.core.plan import (
     Flip,
     LedgerRow,
+    MeasuredFigures,
     ModePrediction,
     Plan,
     Recommendation,
@@ -33,7 +34,7 @@ from homesplit.core.plan import (
     Spread,
     StallFigures,
 )
-from homesplit.core.plan_map import CurvePoint, PlanMap
+from homesplit.core.plan_map import CurvePoint, PlanMap, RateCurve
 from homesplit.core.reading import measured, unknown
 from homesplit.core.workload import LengthClass, Targets
 
@@ -150,6 +151,14 @@ def plan() -> Plan:
             ),
         ),
         guesses=("The power of borea was not measured.",),
+        sources=(
+            "atlas: calibrated on 197 steps of the engine, 2026-11-29",
+            "borea: probe",
+            "link: profile: Gigabit Ethernet",
+            "hand-off atlas to borea: 5.59 ms beside its bytes, timed over 10 of them, 2026-11-29",
+        ),
+        measured_at="2026-11-29T21:30:00+00:00",
+        overruled="replica on both boxes, chunked prefill",
         boxes=("atlas", "borea"),
         model="smollm2-135m",
     )
@@ -180,6 +189,19 @@ def plan_map(*, cells: bool = True) -> PlanMap:
             for tokens in prompts
         ),
         curve_boxes=("atlas", "borea"),
+        rates=tuple(
+            RateCurve(
+                mode=mode,
+                rates_requests_per_s=(0.5, 1.0, 1.5, 2.0, 2.5),
+                goodput_requests_per_s=goodput,
+            )
+            for mode, goodput in (
+                ("colocated", (0.5, 0.9, 0.6, 0.2, 0.1)),
+                ("replica", (0.5, 1.0, 1.4, 1.1, 0.6)),
+                ("split", (0.5, 1.0, 1.5, 1.9, 1.6)),
+            )
+        ),
+        here_rate=1.2,
     )
 
 
@@ -202,6 +224,19 @@ def _predictions() -> Iterator[ModePrediction]:
             attainment=share,
             goodput_requests_per_s=good,
             capacity_requests_per_s=good * 1.1,
+            goodput_per_box=good / (1 if mode == "colocated" else 2),
+            goodput_per_watt_hour=good * 36.0 if mode == "colocated" else None,
+            measured=MeasuredFigures(
+                offered=24,
+                ttft_p50_s=ttft * 1.04,
+                ttft_p90_s=ttft * 1.6,
+                tpot_p50_s=tpot * 0.97,
+                tpot_p90_s=tpot * 1.4,
+                attainment=share - 0.04,
+                goodput_requests_per_s=good * 0.95,
+            )
+            if mode in ("replica", "split")
+            else None,
         )
 
 

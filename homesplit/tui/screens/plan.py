@@ -13,10 +13,12 @@ from homesplit.tui.screens.base import LongWork, StageScreen
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.plot import Plot
 from homesplit.tui.widgets.rows import Rows
-from homesplit.view import charts
+from homesplit.view import charts, plan_charts, plan_cost, plan_grounds
 from homesplit.view import plan as view
 from homesplit.view import plan_map as map_view
 from homesplit.view.spans import Lines, wrap
+
+_PARTS = ("verdict", "sources", "rules", "predictions", "cost", "ledger", "map", "flips")
 
 
 class PlanScreen(StageScreen):
@@ -44,8 +46,13 @@ class PlanScreen(StageScreen):
                 yield LinesView(lambda width, height: self._spaced("guesses", width), id="guesses")
             with VerticalScroll(id="advice", classes="scroll"):
                 yield self._panel("verdict", "The advice")
+                yield self._panel("sources", "What the figures rest on")
                 yield self._panel("rules", "The rules, in order")
                 yield self._panel("predictions", "Every arrangement, predicted")
+                with Vertical(id="rates", classes="panel") as rates:
+                    rates.border_title = "Goodput by offered rate, requests inside the targets"
+                    yield Plot(id="rates-plot")
+                yield self._panel("cost", "By what it takes")
                 yield self._panel("ledger", "Where the time goes")
                 with Vertical(id="crossing", classes="panel") as crossing:
                     crossing.border_title = (
@@ -79,6 +86,8 @@ class PlanScreen(StageScreen):
         makers = {
             "rules": view.rules,
             "predictions": view.predictions,
+            "sources": plan_grounds.sources,
+            "cost": plan_cost.per_hardware,
             "flips": view.flips,
             "guesses": view.guesses,
         }
@@ -94,17 +103,22 @@ class PlanScreen(StageScreen):
         rows = self.query_one("#question-rows", Rows)
         rows.set_rows(view.question_rows(self.state.choices, 26 if self.size.width < 100 else 34))
         plan = self.state.plan
-        for name in ("verdict", "rules", "predictions", "ledger", "map", "flips"):
+        for name in _PARTS:
             self.query_one(f"#{name}", LinesView).redraw()
             if name != "verdict":
                 self.query_one(f"#{name}-panel").display = plan is not None
         anew = plan is not None and self.controller.running("plan")
-        self.query_one("#verdict-panel").border_subtitle = "still being worked out" if anew else ""
-        self.query_one("#crossing").display = plan is not None
+        grounds = plan_grounds.summary(plan) if plan is not None else ""
+        said = "still being worked out" if anew else grounds
+        self.query_one("#verdict-panel").border_subtitle = said
+        for name in ("crossing", "rates"):
+            self.query_one(f"#{name}").display = plan is not None
         self.query_one("#guesses", LinesView).redraw()
         if plan is not None:
             shown = self.state.plan_map
             self.query_one("#crossing-plot", Plot).show(charts.handoff_chart(shown))
+            self.query_one("#rates-plot", Plot).show(plan_charts.rates_chart(shown))
+            self.query_one("#rates").border_subtitle = plan_charts.rates_words(shown)
             crossing = self.query_one("#crossing", Vertical)
             told = map_view.crossing(shown)
             crossing.border_subtitle = f"orange prefill · pink hand-off · ┊ you · {told}"

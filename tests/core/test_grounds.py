@@ -1,0 +1,83 @@
+"""What the advice says of its own grounds: busy boxes, overruling comparisons, higher rates."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from homesplit.core.candidates import Asked, build_scene
+from homesplit.core.decide import decide
+from homesplit.core.elsewhere import open_atlas
+from homesplit.core.explain import busy
+from homesplit.core.machine import BUSY_WORDS, BoxProfile
+from homesplit.core.probed import box_profile
+from homesplit.core.reading import measured
+from homesplit.core.workload import Arrivals, Targets
+from tests.core.test_decide import QUICK, ask, box, load
+
+
+def probed(name: str, *, spread: float = 0.02, warnings: tuple[str, ...] = ()) -> BoxProfile:
+    """A probed box whose bandwidth's samples lie `spread` of their median apart."""
+    samples = [200e9 * (1 - spread / 2), 200e9, 200e9 * (1 + spread / 2)]
+    read = measured(samples, unit="bytes/s", method="test")
+    made = structs.replace(box(name), source="probe", device="cuda", warnings=warnings)
+    return structs.replace(made, memory_bytes_per_s=read)
+
+
+def said(asked: Asked) -> str | None:
+    return busy(asked, build_scene(asked))
+
+
+def test_boxes_measured_at_rest_are_not_called_busy() -> None:
+    assert said(ask(a=probed("a"), b=probed("b"))) is None
+
+
+@pytest.mark.parametrize(
+    "disturbed",
+    [
+        probed("b", warnings=(f"{BUSY_WORDS} (load 3.1 on 2 cores)",)),
+        probed("b", spread=0.5),
+    ],
+)
+def test_a_busy_or_unsteady_box_is_named_in_the_advice_and_is_to_be_probed_again(
+    disturbed: BoxProfile,
+) -> None:
+    asked = ask(a=probed("a"), b=disturbed)
+    told = said(asked)
+    assert told is not None and told.startswith("But b was busy or unsteady when probed")
+    assert told in decide(asked, QUICK).recommendation.sentence
+    assert "homesplit probe a b" in told
+
+
+def test_a_makers_figures_are_nobodys_busy_box() -> None:
+    stated = structs.replace(probed("b", spread=0.9), source="profile: test")
+    assert said(ask(a=probed("a"), b=stated)) is None
+
+
+def test_the_probes_own_warning_begins_with_the_words_that_are_looked_for() -> None:
+    facts = {"load": 3.1, "cpu": {"cores": 2}, "memory": {"available_bytes": 8e9}}
+    made = box_profile("a", None, facts, None, at="2026-01-01")
+    assert any(word.startswith(BUSY_WORDS) for word in made.warnings)
+
+
+def test_goodput_rises_with_the_rate_and_then_no_more() -> None:
+    work = structs.replace(load(1000, 50), arrivals=Arrivals(rate_requests_per_s=1.0))
+    asked = ask(work=work, targets=Targets(ttft_s=1.0, tpot_s=0.05))
+    atlas = open_atlas(asked, "load")
+    assert atlas is not None
+    curves = {curve.mode: curve for curve in atlas.map.rates}
+    assert set(curves) == {"colocated", "replica", "split"}
+    assert atlas.map.here_rate == 1.0
+    for curve in curves.values():
+        offered, got = curve.rates_requests_per_s, curve.goodput_requests_per_s
+        # A finite load draws somewhat more or less than its mean rate.
+        assert all(good <= 1.3 * rate for rate, good in zip(offered, got, strict=True))
+    one, two = curves["colocated"], curves["replica"]
+    assert max(two.goodput_requests_per_s) > 1.4 * max(one.goodput_requests_per_s)
+    # Beyond what one box holds, more requests bring it nothing.
+    assert one.goodput_requests_per_s[-1] < 1.1 * max(one.goodput_requests_per_s)
+
+
+def test_users_who_set_the_pace_have_no_rate_of_their_own_on_the_chart() -> None:
+    atlas = open_atlas(ask(work=load(500, 20, users=2)), "load")
+    assert atlas is not None and atlas.map.here_rate is None and atlas.map.rates
