@@ -166,7 +166,8 @@ async def _probe(box: Box, python: str, arguments: str, say: Say) -> AsyncGenera
         "clean() { trap '' HUP INT TERM PIPE; rm -rf \"$d\"; }; "
         "d=$(mktemp -d) || exit 1; trap clean EXIT; trap 'clean; exit 1' HUP INT TERM PIPE; "
         f'dd bs=1 count={len(packed)} of="$d/probes.pyz" 2>/dev/null; '
-        f'{shlex.quote(python)} -I -W ignore "$d/probes.pyz" {arguments}'
+        # What it unpacks goes with the folder, also when it is ended in the middle.
+        f'TMPDIR="$d" {shlex.quote(python)} -I -W ignore "$d/probes.pyz" {arguments}'
     )
     async with box.start(script, input=packed, keep_input=True, on_error_line=say) as running:
         yield running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from typing import Any
@@ -15,7 +16,7 @@ from tests.lab.records import DESK
 from tests.lab.road import COMMAND, Road
 from tests.lab.store import CHECKOUT
 
-_SAID_S = 240.0
+_SAID_S = 1200.0
 
 LISTENING = """
 import os, re, socket
@@ -45,6 +46,21 @@ except urllib.error.HTTPError as error:
     print(json.dumps({"refused": error.code}))
 """
 """Asks the router from within its box, with its key or with a wrong one."""
+
+
+ASK_FROM_OUTSIDE = """
+import json, sys, urllib.error, urllib.request
+request = urllib.request.Request(sys.argv[1])
+request.add_header("Authorization", "Bearer " + sys.stdin.readline().strip())
+try:
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        print(json.dumps(reply.status))
+except urllib.error.HTTPError as error:
+    print(json.dumps(error.code))
+except urllib.error.URLError as error:
+    print(json.dumps(str(error.reason)))
+"""
+"""Asks an URL with the key on standard input; tells the status, or why there is no answer."""
 
 
 class Broken:
@@ -86,6 +102,12 @@ class Broken:
         self._process.kill()
         self._process.communicate(timeout=20)
 
+    def interrupt(self) -> int:
+        """Break it off as Ctrl-C does; its exit code."""
+        self._process.send_signal(signal.SIGINT)
+        self._process.communicate(timeout=60)
+        return self._process.returncode
+
     def end(self, *, timeout_s: float) -> tuple[int, str]:
         """Its exit code and all that it said."""
         _, rest = self._process.communicate(timeout=timeout_s)
@@ -98,6 +120,12 @@ def python_in(road: Road, box: str, program: str, *words: str) -> str:
     if done.returncode:
         raise LabError(f"{box}: {done.stderr[-800:]}")
     return done.stdout
+
+
+def asked_from(road: Road, box: str, url: str, key: str) -> int | str:
+    """What a URL answers to a box that has this key: its status, or why there is none."""
+    command = ["/usr/bin/python3", "-c", ASK_FROM_OUTSIDE, url]
+    return json.loads(road.lab.box(box, command, text=f"{key}\n").stdout)
 
 
 def listening(road: Road, box: str) -> set[tuple[str, int]]:

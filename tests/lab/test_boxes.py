@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
 import sys
-import threading
-import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,18 @@ import pytest
 
 from tests.conftest import lab_needs
 from tests.lab.api import RunningLab, running_lab
+from tests.lab.desks import Broken, settle
+from tests.lab.inside import exec_command
+from tests.lab.measure import seen_by_mdns
 from tests.lab.processes import run_tool
-from tests.lab.road import Road
+from tests.lab.records import DESK
+from tests.lab.road import Road, files_of, processes_of
+from tests.lab.store import CHECKOUT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
 PAIR = ("atlas", "borea")
+SSH = "_ssh._tcp.local."
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +53,13 @@ def found(road: Road, *words: str) -> dict[str, Any]:
     return {box["name"]: box for box in road.json("discover", *words)["boxes"]}
 
 
+def announced(lab: RunningLab, box: str) -> list[str]:
+    """The addresses under which a box's SSH server is announced now."""
+    services = seen_by_mdns(lab.lab, sys.executable, [box])["services"]
+    seen = (each["addresses"] for each in services if each["name"] == f"{box}.{SSH}")
+    return next(seen, [])
+
+
 def no_config(folder: Path) -> Path:
     """An ssh configuration that knows no host and another user than the boxes."""
     path = folder / "no_hosts"
@@ -53,16 +67,26 @@ def no_config(folder: Path) -> Path:
     return path
 
 
-def test_the_fast_link_without_a_default_route_carries_probe_and_hand_off(road: Road) -> None:
+def test_the_fast_link_without_a_default_route_carries_probe_and_hand_off(
+    road: Road, tmp_path: Path
+) -> None:
     lab = road.lab
+    model = tmp_path / "any"
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (model / name).write_text("{}")
     far = lab.lab.node("borea").netns
     ip(lab, "atlas", f"link add fast0 type veth peer name fast0 netns {far}")
     for number, box in enumerate(PAIR, start=1):
         ip(lab, box, f"addr add 10.5.5.{number}/24 dev fast0", "link set fast0 up")
     try:
         link = road.json("probe", *PAIR, "--link")["link"]
+        words = ("up", "--boxes", ",".join(PAIR), "--model", str(model), "--dry-run")
+        opened = [each["what"] for each in road.json(*words)["changes"] if each["kind"] == "port"]
     finally:
         ip(lab, "atlas", "link del fast0")
+    ends = [what for what in opened if what.endswith("(hand-off)")]
+    assert [end.split(":")[0] for end in ends] == ["10.5.5.1", "10.5.5.2"]
     assert (link["interface_a"], link["interface_b"]) == ("fast0", "fast0")
     assert (link["address_a"], link["address_b"]) == ("10.5.5.1", "10.5.5.2")
     rates = {way["address_b"]: way["bytes_per_s"] for way in link["ways"]}
@@ -197,7 +221,7 @@ def test_a_box_whose_address_changed_is_found_again_by_its_host_key(
     ip(lab, "atlas", f"addr del {old}/24 dev eth0", f"addr add {new}/24 dev eth0")
     ip(lab, "atlas", f"route replace default via {lab.lab.state.router}")
     try:
-        time.sleep(2)  # the announcement of the new address
+        assert settle(lambda: new in announced(lab, "atlas"), within_s=60)
         done = road.run(
             "probe", "owner@atlas", "owner@borea", "--link", "--json", ssh_config=config
         )
@@ -261,8 +285,24 @@ def test_a_box_without_a_fit_python_gets_its_facts_and_is_told_what_brings_the_r
     assert says in link["a_to_b"]["why"]
 
 
+@pytest.mark.parametrize("at_work_on", ["reading and copying", "by one stream"])
+def test_a_probe_that_is_broken_off_leaves_nothing_on_the_boxes(
+    road: Road, at_work_on: str
+) -> None:
+    def there() -> set[tuple[str, str]]:
+        lab = road.lab
+        return {(box, each) for box in PAIR for each in files_of(lab, box) + processes_of(lab, box)}
+
+    before = there()
+    broken = Broken(road, "probe", *PAIR)
+    broken.until(at_work_on)
+    assert broken.interrupt() == 1
+    settle(lambda: there() <= before, within_s=60)
+    assert there() - before == set()
+
+
 WATCH = """
-import asyncio, sys
+import asyncio
 from homesplit.core.events import BoxFound, BoxGone
 from homesplit.stages.context import Context
 from homesplit.stages.discover import watch
@@ -273,37 +313,45 @@ def tell(event):
     elif isinstance(event, BoxGone):
         print("gone", event.name, flush=True)
 
-async def main():
-    async with asyncio.timeout(float(sys.argv[1])):
-        await watch(Context(emit=tell))
-
-try:
-    asyncio.run(main())
-except TimeoutError:
-    pass
+asyncio.run(watch(Context(emit=tell)))
 """
 
 
-def test_a_box_appears_goes_and_comes_back_while_one_looks(road: Road, tmp_path: Path) -> None:
-    lab = road.lab
-    environment = {
-        "HOMESPLIT_HOME": str(road.home),
-        "HOMESPLIT_SSH_CONFIG": str(no_config(tmp_path)),
-    }
+@contextlib.contextmanager
+def looking(road: Road, config: Path) -> Generator[Callable[..., None]]:
+    """Somebody on the desk looks; the function returns once one of these lines was told."""
+    settings = {"HOMESPLIT_HOME": str(road.home), "HOMESPLIT_SSH_CONFIG": str(config)}
+    process = subprocess.Popen(
+        [*exec_command(road.lab.lab, DESK), sys.executable, "-c", WATCH],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=CHECKOUT,
+        env={**os.environ, **settings},
+    )
     told: list[str] = []
 
-    def look() -> None:
-        done = lab.desk([sys.executable, "-c", WATCH, "45"], environment=environment, timeout_s=60)
-        told.extend(done.stdout.splitlines() or [done.stderr])
+    def until(*wanted: str) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told.append(line.strip())
+            if told[-1] in wanted:
+                return
+        raise AssertionError(f"none of {wanted} was told: {told}")
 
-    looking = threading.Thread(target=look)
-    looking.start()
-    time.sleep(8)
-    lab.fault("borea", "power-off")
-    time.sleep(14)
-    lab.fault("borea", "power-on")
-    looking.join()
-    borea = [line for line in told if " borea" in line]
-    assert borea[0] == "found borea True", told
-    assert "gone borea" in borea or "found borea False" in borea, told
-    assert borea[-1] == "found borea True", told
+    try:
+        yield until
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+
+
+def test_a_box_appears_goes_and_comes_back_while_one_looks(road: Road, tmp_path: Path) -> None:
+    with looking(road, no_config(tmp_path)) as until:
+        until("found borea True")
+        road.lab.fault("borea", "power-off")
+        try:
+            until("gone borea", "found borea False")
+        finally:
+            road.lab.fault("borea", "power-on")
+        until("found borea True")
