@@ -22,6 +22,9 @@ CANDIDATES = (
     ("split", "chunked"),
 )
 
+ROOMY = 18
+"""Cells from which on a column says in full how prompts are read."""
+
 
 def verdict(state: RunState, width: int) -> Lines:
     """The verdict, or how far the comparison is, or what it would do."""
@@ -88,7 +91,8 @@ def _heads(columns: tuple[Column, ...], state: RunState, label: int, cell: int) 
         best = state.verdict is not None and state.verdict.mode in (mode, f"{mode}:{prefill}")
         mark = "▸" if best else ("●" if running and number == waiting else " ")
         names.extend(fit(line(Span(f"{mark} ", "key"), Span(mode, "strong")), cell))
-        style = f"{prefill} prefill" if mode == "colocated" else ""
+        told = f"{prefill} prefill" if cell >= ROOMY else prefill
+        style = told if mode == "colocated" else ""
         styles.extend(fit(line("  ", Span(style, "dim")), cell))
     return tuple(names), tuple(styles)
 

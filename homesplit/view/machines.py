@@ -252,7 +252,7 @@ def _measures(
         shared = [p.flops_per_s[best] for p in others if best in p.flops_per_s]
         yield f"arithmetic {best}", profile.flops_per_s[best], shared, numbers.arithmetic
     bandwidths = [p.memory_bytes_per_s for p in others]
-    yield "bandwidth", profile.memory_bytes_per_s, bandwidths, numbers.bandwidth
+    yield "memory bandwidth", profile.memory_bytes_per_s, bandwidths, numbers.bandwidth
     yield "memory", profile.memory_bytes, [p.memory_bytes for p in others], numbers.size
 
 
@@ -281,7 +281,7 @@ def _best_dtype(profile: BoxProfile, others: list[BoxProfile]) -> str | None:
 
 def _measure(label: str, reading: Reading, top: float, show: Show, role: str, width: int) -> Lines:
     """A label, a bar against the larger of the two boxes, and the figure or why there is none."""
-    head = fit(line(Span(label, "dim")), 16)
+    head = fit(line(Span(label.removeprefix("memory ") or label, "dim")), 16)
     if reading.value is None:
         why = Span(f"{numbers.MISSING} {clean(reading.why or '')}", "dim")
         return (crop((*head, why), width),)
