@@ -19,7 +19,7 @@ from tests.lab.matrix.traffic import Stream, wait_all, wait_until
 
 ENDED_S = DEADLINE_S + 20
 CLEAN_S = 60.0
-BACK_S = 120.0
+BACK_S = 300.0
 HIT = {
     "kill-a": ROUTER_BOX,
     "kill-b": OTHER_BOX,

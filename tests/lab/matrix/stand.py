@@ -41,7 +41,7 @@ LINK_MBIT = 20
 CHUNK_TOKENS = 64
 DETECTION_S = 2.0
 DEADLINE_S = 120.0
-START_S = 90.0
+START_S = 600.0
 DISK_BYTES = 8 * 2**20
 MODEL: dict[str, Any] = {
     "vocab_size": 262,
