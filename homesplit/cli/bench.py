@@ -32,7 +32,7 @@ from homesplit.core.bench_result import (
 from homesplit.core.capacity import CapacityResult, capacity_sentence
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.errors import UsageError
-from homesplit.stages.bench import Target, bench, deployed
+from homesplit.stages.bench import Target, bench, context_of, deployed
 from homesplit.stages.capacity import capacity_document, find_capacity
 from homesplit.stages.context import Context
 
@@ -106,10 +106,13 @@ async def _on_target(
 
 async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
     seed, price = seed_of(args), price_of(args)
-    plan = trace_plan(args, seed)
-    workload = _replayed(args) if plan else workload_of(ctx, args)
+    workload = _replayed(args) if args.trace else workload_of(ctx, args)
 
     async def against(target: Target) -> BenchResult:
+        plan = None
+        if args.trace:
+            context = None if args.max_context else await context_of(target)
+            plan = trace_plan(args, seed, context)
         return await bench(
             ctx,
             target,

@@ -118,7 +118,10 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     trace.add_argument("--speed", type=float, default=1.0, help="replay so many times as fast")
     trace.add_argument("--limit", type=int, metavar="N", help="at most so many requests")
     trace.add_argument(
-        "--max-context", type=int, metavar="N", help="scale all lengths so that the longest fits"
+        "--max-context",
+        type=int,
+        metavar="N",
+        help="scale all lengths so that the longest fits; else by what the server tells",
     )
     trace.add_argument("--max-output", type=int, metavar="N", help="cut answers to so many tokens")
 
@@ -196,10 +199,8 @@ def _typed(args: argparse.Namespace) -> Workload:
     )
 
 
-def trace_plan(args: argparse.Namespace, seed: int) -> LoadPlan | None:
-    """The replay asked for, None without a trace; raises UsageError or ProfileError."""
-    if args.trace is None:
-        return None
+def trace_plan(args: argparse.Namespace, seed: int, served_context: int | None) -> LoadPlan:
+    """The replay asked for, scaled to what the server takes; raises UsageError, ProfileError."""
     trace = read_trace(Path(args.trace))
     try:
         return replay(
@@ -208,7 +209,7 @@ def trace_plan(args: argparse.Namespace, seed: int) -> LoadPlan | None:
             speed=args.speed,
             limit=args.limit,
             seconds=args.seconds,
-            max_context_tokens=args.max_context,
+            max_context_tokens=args.max_context or served_context,
             max_output_tokens=args.max_output,
         )
     except ValueError as error:

@@ -171,8 +171,34 @@ async def _first_model(session: aiohttp.ClientSession, root: str, api_key: str |
     return listed.data[0].id
 
 
+async def served_context(
+    session: aiohttp.ClientSession, url: str, *, api_key: str | None = None, model: str | None
+) -> int | None:
+    """The longest prompt and answer together that the server says it takes; None if it doesn't."""
+    status, body = await _get(session, f"{base_url(url)}/v1/models", api_key)
+    try:
+        listed = msgspec.json.decode(body, type=_Models).data if status == 200 else []
+    except msgspec.MsgspecError:
+        return None
+    card = next((card for card in listed if model in (None, card.id)), None)
+    return card.context if card else None
+
+
+class _Meta(msgspec.Struct):
+    n_ctx: int | None = None
+
+
 class _Model(msgspec.Struct):
     id: str
+    max_model_len: int | None = None
+    """As vLLM and homesplit tell it."""
+    meta: _Meta | None = None
+    """As llama.cpp tells it."""
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of context, where the card tells them."""
+        return self.max_model_len or (self.meta.n_ctx if self.meta else None)
 
 
 class _Models(msgspec.Struct):

@@ -28,7 +28,7 @@ from homesplit.core.summary import summarise
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.io import probe_store
-from homesplit.io.endpoint import Api, Endpoint, base_url, connect
+from homesplit.io.endpoint import Api, Endpoint, base_url, connect, served_context
 from homesplit.io.load import LoadResult, new_session, run_load
 from homesplit.io.router_status import read_router_status
 from homesplit.stages.context import Context
@@ -69,6 +69,12 @@ async def prepared(target: Target) -> AsyncGenerator[Prepared, None]:
             session, target.url, api_key=target.api_key, model=target.model, api=target.api
         )
         yield Prepared(target=target, session=session, endpoint=endpoint, status=status)
+
+
+async def context_of(target: Target) -> int | None:
+    """How long a prompt with its answer may be there, None where the server doesn't tell."""
+    async with new_session() as session:
+        return await served_context(session, target.url, api_key=target.api_key, model=target.model)
 
 
 @contextlib.asynccontextmanager

@@ -54,6 +54,8 @@ class Manners:
     """Refuse fields that OpenAI's own server doesn't know."""
     chat_only: bool = False
     model: str = "fake"
+    card: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What its list of models tells beside the name."""
     template_tokens: int = 0
     api_key: str | None = None
 
@@ -102,7 +104,8 @@ async def fake_server(
         return await _answer(server, request, chat=True)
 
     async def models(_: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": server.manners.model}]})
+        card = {"id": server.manners.model, **server.manners.card}
+        return web.json_response({"object": "list", "data": [card]})
 
     app.router.add_get("/v1/models", models)
     app.router.add_post("/v1/completions", completions)

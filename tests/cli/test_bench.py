@@ -1,0 +1,70 @@
+"""`homesplit bench` from its words to its last line, against a fake server over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from homesplit.cli.main import run
+from tests.io.fake_openai import FakeServer, Manners, fake_server
+
+TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.0000000,900,100
+2023-11-16 18:15:46.0500000,90,10
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOMESPLIT_HOME", str(tmp_path / "home"))
+
+
+async def told(capsys: pytest.CaptureFixture[str], server: FakeServer, *words: str) -> Any:
+    """The document that `bench` prints."""
+    argv = ["bench", "--url", server.url, "--json", "--seed", "1", "--warm-up", "0", *words]
+    await asyncio.to_thread(run, argv)
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("card", "words", "asked"),
+    [
+        ({"max_model_len": 500}, (), [(450, 50), (45, 5)]),
+        ({"meta": {"n_ctx": 500}}, (), [(450, 50), (45, 5)]),
+        ({"max_model_len": 500}, ("--max-context", "2000"), [(900, 100), (90, 10)]),
+        ({}, (), [(900, 100), (90, 10)]),
+    ],
+)
+async def test_a_replay_is_scaled_to_the_context_that_the_server_tells(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    card: dict[str, Any],
+    words: tuple[str, ...],
+    asked: list[tuple[int, int]],
+) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    async with fake_server(Manners(itl_s=0.0, card=card)) as server:
+        found = await told(capsys, server, "--trace", str(tmp_path / "trace.csv"), *words)
+        seen = server.load_requests()
+    lengths = [(len(str(s.body["prompt"]).split()), s.body["max_tokens"]) for s in seen]
+    assert sorted(lengths, reverse=True) == asked
+    assert found["completed"] == 2 and found["trace"] == "trace"
+    assert any("scaled by 0.5" in note for note in found["notes"]) == (asked[0][0] == 450)
+
+
+async def test_a_server_that_refuses_everything_ends_with_no_data_and_rc_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load = ("--prompt-tokens", "8", "--output-tokens", "2", "--rate", "20", "--seconds", "0.5")
+    async with fake_server(Manners(refuse_with=503)) as server:
+        argv = ["bench", "--url", server.url, *load]
+        assert await asyncio.to_thread(run, argv) == 1
+        shown = capsys.readouterr().out
+        found = await told(capsys, server, *load)
+    assert "no data: none of" in shown and "no data" in shown.splitlines()[2]
+    assert found["ttft_s"]["p50"] is None and found["throughput_tokens_per_s"] == 0.0
+    assert found["no_data"].startswith("no data: none of")
