@@ -16,11 +16,13 @@ _DEADLINE_S = 30.0
 
 WHOLE = r"""
 whole() {
-  [ -f "$1/.complete" ] &&
-    [ -z "$(find "$1" -type f -newer "$1/.complete" ! -name '*.pyc' 2>/dev/null | head -n 1)" ]
+  [ -f "$1/.complete" ] && [ -z "$(find "$1" -name __pycache__ -prune -o -type f \
+    -newer "$1/.complete" -print 2>/dev/null | head -n 1)" ]
 }
 """
-"""`whole FOLDER`: it was marked as complete, and no file in it was written afterwards."""
+"""`whole FOLDER`: it was marked as complete, and no file in it was written afterwards.
+
+What a running program compiles into `__pycache__` does not count."""
 
 _ADDRESSES = r"""
 addresses() {

@@ -123,6 +123,24 @@ async def test_a_file_changed_after_it_was_marked_whole_is_not_counted_as_there(
     assert (await read_facts(box)).models == {"good"}
 
 
+async def test_what_the_running_engine_compiles_does_not_make_it_look_changed(
+    box: LocalBox, home: Path
+) -> None:
+    engine = Path((await read_facts(box)).root) / "engine/e1"
+    (engine / "homesplit_engine/__pycache__").mkdir(parents=True)
+    (engine / ".complete").touch()
+    later = (engine / ".complete").stat().st_mtime + 10
+    for name in ("few.cpython-311.pyc", "few.rows-51.py311.nbi", "few.rows-51.py311.1.nbc"):
+        compiled = engine / "homesplit_engine/__pycache__" / name
+        compiled.touch()
+        os.utime(compiled, (later, later))
+    assert (await read_facts(box)).engines == {"e1"}
+    changed = engine / "homesplit_engine/words.py"
+    changed.touch()
+    os.utime(changed, (later, later))
+    assert (await read_facts(box)).engines == frozenset()
+
+
 async def test_the_engine_is_unpacked_under_its_hash_and_runs_from_there(
     box: LocalBox, home: Path
 ) -> None:
