@@ -52,8 +52,8 @@ class Room(Struct, frozen=True, kw_only=True):
     kv_needed: float
     """KV of the longest conversation alone."""
     copy: float = 0.0
-    """A second, transposed copy of the linear layers' weights, which the engine keeps for single
-    rows where it is small beside what is free."""
+    """A second copy of the linear layers' weights, laid out for many rows, which the engine keeps
+    where it is small beside what is free."""
     free: float | None = None
     """What is free beside the weights when the engine starts; None where ours won't run."""
 
