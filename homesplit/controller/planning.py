@@ -64,6 +64,16 @@ class Planning(Base):
         # What runs already takes up the newest question by itself.
         self.start("plan", work)
 
+    def take_suited(self) -> None:
+        """Ask with the targets that the plan says these boxes hold; a rate is measured later."""
+        found = self.state.plan.suited if self.state.plan is not None else None
+        if found is None:
+            return
+        times = importlib.import_module("homesplit.core.alone")
+        told = (f"{times.TTFT_TIMES:g}× alone", f"{times.TPOT_TIMES:g}× alone")
+        self.choose(replace(self.state.choices, targets=found.targets, targets_from=told))
+        self.make_plan()
+
     def turn_map(self) -> None:
         """Show the map over the load, or over the link."""
         self._other = "link" if self._other == "load" else "load"

@@ -111,4 +111,4 @@ def suited(plan: Plan, width: int) -> Lines:
     """A load that these boxes hold, where the one asked about is beyond them or has no targets."""
     if plan.suited is None or plan.sustainable:
         return ()
-    return wrap(plan.suited.sentence, width, "key")
+    return wrap(f"{plan.suited.sentence} f asks with these targets.", width, "key")

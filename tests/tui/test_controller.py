@@ -12,7 +12,8 @@ from homesplit.controller import Controller, Served
 from homesplit.controller.runner import MOST_WAITING
 from homesplit.core import events
 from homesplit.core.alone import Alone
-from homesplit.core.plan import Plan
+from homesplit.core.choices import names_targets
+from homesplit.core.plan import Plan, Suited
 from homesplit.core.plan_map import PlanMap
 from homesplit.core.state import RunState, apply
 from homesplit.core.workload import Targets
@@ -77,6 +78,26 @@ async def test_the_map_fills_cell_by_cell_and_turning_it_asks_for_no_new_advice(
     controller.turn_map()
     await controller.ended("plan")
     assert adviser.asked == [("link", 1024)]
+
+
+async def test_the_targets_that_fit_are_taken_from_the_plan_and_asked_with() -> None:
+    controller, adviser = advised()
+    controller.take_suited()
+    assert adviser.asked == []
+    offer = Suited(
+        box="atlas",
+        ttft_s=3.0,
+        tpot_s=0.2,
+        rate_requests_per_s=0.1,
+        attainment=0.97,
+        sentence="",
+    )
+    controller.emit(events.PlanMade(plan=replace(sample_run.plan(), suited=offer)))
+    controller.take_suited()
+    await controller.ended("plan")
+    assert controller.state.choices.targets == Targets(ttft_s=3.0, tpot_s=0.2)
+    assert not names_targets(controller.state.choices)
+    assert adviser.asked
 
 
 async def test_a_recording_refuses_everything_that_would_act_on_a_machine() -> None:

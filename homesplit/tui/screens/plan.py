@@ -33,6 +33,7 @@ class PlanScreen(StageScreen):
         Binding("right,l", "turn(1)", "More", id="more", key_display="→"),
         Binding("a", "again", "Work out", id="work-out", tooltip="Work out the advice anew"),
         Binding("v", "map", "Map", id="map", tooltip="The map over the load, or over the link"),
+        Binding("f", "fit", "Fit", id="fit", tooltip="Take targets that these boxes can hold"),
         Binding("tab", "app.focus_next", "Scroll", show=False),
     ]
 
@@ -142,6 +143,10 @@ class PlanScreen(StageScreen):
     def action_again(self) -> None:
         """Work out the advice."""
         self.controller.make_plan()
+
+    def action_fit(self) -> None:
+        """Targets that these boxes can hold, in place of the ones asked about."""
+        self.controller.take_suited()
 
     def action_map(self) -> None:
         """The map's other rows."""
