@@ -64,6 +64,14 @@ class Replay(Controller):
         return self._chapters[self._chapter].screen
 
     @property
+    def chapter_words(self) -> str:
+        """The chapter's number, how many there are, and its name."""
+        if self.leads_to is None:
+            return ""
+        number = self._chapter
+        return f"{number + 1} of {len(self._chapters)}, {self._chapters[number].title}"
+
+    @property
     def _chapter(self) -> int:
         return at(self._chapters, max(self._next - 1, 0))
 
@@ -126,14 +134,13 @@ class Replay(Controller):
 
     def _progress(self, at_s: float) -> Progress:
         whole_s = self._recorded[-1][0]
-        number = self._chapter
         return Progress(
             stage=PLAY,
             step="play",
             done=at_s,
             total=whole_s,
             left_s=(whole_s - at_s) / self._speed,
-            sentence=f"{number + 1} of {len(self._chapters)}: {self._chapters[number].title}",
+            sentence=self.chapter_words,
         )
 
     def begin_demo(self) -> None:

@@ -48,6 +48,11 @@ class Base(StageRunner):
         """The screen that a recording shows just now; None without one."""
         return None
 
+    @property
+    def chapter_words(self) -> str:
+        """Which chapter of a recording is shown; empty without one."""
+        return ""
+
     def skip(self, by: int) -> None:
         """Chapters ahead or back; only a recording has any."""
 

@@ -63,6 +63,8 @@ class Columns(NamedTuple):
 
 _NARROW = Columns(13, 14, 0, 10, 12)
 _LEAST = Columns(16, 17, 16, 12, 13)
+"""What a column keeps when there is not room for all that the columns hold."""
+_NAMES = ("name", "address", "found by", "host key", "measured")
 _MARK, _USABLE = 4, 20
 """The cells of the letter before a machine and of the tick behind it."""
 
@@ -71,22 +73,21 @@ def columns(state: RunState, width: int) -> Columns:
     """As wide as what they hold, as far as there is room."""
     if width < 90:
         return _NARROW
-    found = list(_LEAST)
-    room = max(width - _MARK - _USABLE - sum(_LEAST), 0)
-    for column, text in ((2, _found_by), (0, _name), (1, _address)):
-        longest = max((len(text(box)) + 2 for box in state.boxes), default=0)
-        more = min(max(longest - found[column], 0), room)
-        found[column] += more
-        room -= more
+    found = [len(name) + 2 for name in _NAMES]
+    found[3:] = _LEAST[3:]
+    for column, text in enumerate((_name, _address, _found_by)):
+        found[column] = max(found[column], *(len(text(box)) + 2 for box in state.boxes), 0)
+    for column in (2, 0, 1):
+        beyond = max(_MARK + _USABLE + sum(found) - width, 0)
+        found[column] -= min(beyond, max(found[column] - _LEAST[column], 0))
     return Columns(*found)
 
 
 def header(state: RunState, width: int) -> Line:
     """The names of the list's columns."""
     parts: list[Span] = [Span(" " * _MARK)]
-    names = ("name", "address", "found by", "host key", "measured")
     wide = columns(state, width)
-    for text, cells in zip(names, wide, strict=True):
+    for text, cells in zip(_NAMES, wide, strict=True):
         if cells:
             parts.extend(fit(line(Span(text, "dim")), cells))
     parts.append(Span("usable" if wide.found_by else "usable, found by", "dim"))

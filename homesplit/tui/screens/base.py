@@ -138,8 +138,17 @@ class StageScreen(Screen[None]):
 
     def _next(self, width: int, height: int) -> Lines:
         if self.controller.recorded:
-            told = " a recording: > skips ahead, < back, 1 to 6 look around, ? explains, q leaves"
-            return (crop(line(Span(told, "strong")), width),)
+            told = line(
+                Span(" a recording", "strong"),
+                Span(f" {self.controller.chapter_words}  ", "dim"),
+                Span(" > ", "key"),
+                "ahead ",
+                Span(" < ", "key"),
+                "back ",
+                Span(" 1 to 6 ", "key"),
+                "look around",
+            )
+            return (crop(told, width),)
         text = road.next_step(self.state, self.STAGE)
         if not text:
             return (line(""),)
