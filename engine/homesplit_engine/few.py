@@ -108,17 +108,19 @@ class Seen:
         self._seen = np.concatenate(places)
         self._counts = np.array([span.end for span in step.spans], np.int64)
         self._ends = np.cumsum(self._counts)
-        self._longest = int(self._counts.max())
 
     def attended(self, asked: Array, keys: Array, values: Array, window: int) -> Array:
         """tokens x heads x width -> the same; K and V of the step are in their slots."""
-        threads = torch.get_num_threads()
-        group = asked.shape[1] // keys.shape[1]
-        scratch = np.empty((threads, group + 1, self._longest), np.int32)
-        out = np.empty_like(asked)
-        attend = compiled.attend if threads == 1 else compiled.attend_shared
-        attend(asked, keys, values, self._seen, self._ends, self._counts, window, scratch, out)
-        return out
+        return compiled.attend(
+            asked,
+            keys,
+            values,
+            self._seen,
+            self._ends,
+            self._counts,
+            window,
+            threads=torch.get_num_threads(),
+        )
 
 
 class FewModel:

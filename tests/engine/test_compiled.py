@@ -18,11 +18,11 @@ COMPILE = """
 from homesplit_engine.compiled.warm import compile_all
 from homesplit_engine.compiled import rows
 compile_all(int8=False, threads=1)
-print([len(one.signatures) for one in (rows.norm, rows.turn, rows.attend, rows.gate)])
+print([len(one.signatures) for one in (rows.norm, rows.turn, rows._attend, rows.gate)])
 """
 Array = NDArray[np.float32]
 ROWS = (0, 1, 2, 3, 4, 5, 7, 8)
-THREADS = (1, 2)
+THREADS = (1, 2, 64)
 
 
 def drawn(*shape: int, seed: int = 0) -> Array:
@@ -101,10 +101,8 @@ def test_attention_sees_its_own_slots_wherever_they_lie(
     keys, values = drawn(64, 2, 8, seed=1), drawn(64, 2, 8, seed=2)
     slots = np.random.default_rng(3).permutation(64)[: sum(counts)]
     asked = drawn(len(counts), 6, 8) * np.float32(3)
-    out, scratch = np.empty_like(asked), np.empty((threads, 4, max(counts)), np.int32)
-    attend = rows.attend if threads == 1 else rows.attend_shared
     ends = np.cumsum(counts)
-    attend(asked, keys, values, slots, ends, np.array(counts), window, scratch, out)
+    out = rows.attend(asked, keys, values, slots, ends, np.array(counts), window, threads=threads)
     for m, (end, count) in enumerate(zip(ends, counts, strict=True)):
         mine = slots[end - min(count, window or count) : end]
         for head in range(6):
@@ -116,10 +114,8 @@ def test_attention_sees_its_own_slots_wherever_they_lie(
 def test_a_row_that_sees_what_is_no_number_is_alone_with_it() -> None:
     keys, values = drawn(8, 1, 8), drawn(8, 1, 8)
     keys[7] = np.nan
-    asked, out = drawn(2, 1, 8), np.empty((2, 1, 8), np.float32)
     slots, ends, counts = np.array([0, 1, 6, 7]), np.array([2, 4]), np.array([2, 2])
-    scratch = np.empty((1, 2, 2), np.int32)
-    rows.attend(asked, keys, values, slots, ends, counts, 0, scratch, out)
+    out = rows.attend(drawn(2, 1, 8), keys, values, slots, ends, counts, 0)
     assert np.isfinite(out[0]).all() and np.isnan(out[1]).any()
 
 

@@ -5,14 +5,13 @@ Twelve outputs at a time, so that the next four of rows find their weights in th
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-import numba
 import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
+from homesplit_engine.compiled.pool import pool
 from homesplit_engine.compiled.tiles import (
     FLOAT_STEP,
     float_1x4,
@@ -33,8 +32,6 @@ _OPTIONS: Any = {
     "nogil": True,
     "cache": True,
 }
-_POOL = threading.Lock()
-"""numba's pool takes one caller at a time, and ends the process at a second."""
 
 
 def add_product(
@@ -44,9 +41,8 @@ def add_product(
     if threads == 1:
         _float_part(x, w, out, 0, len(w))
         return
-    with _POOL:
-        numba.set_num_threads(threads)
-        _float_shared(x, w, out, threads)
+    with pool(threads) as parts:
+        _float_shared(x, w, out, parts)
 
 
 def add_int8_product(
@@ -62,9 +58,8 @@ def add_int8_product(
     if threads == 1:
         _int8_part(x, x_scales, w, w_scales, out, 0, len(w))
         return
-    with _POOL:
-        numba.set_num_threads(threads)
-        _int8_shared(x, x_scales, w, w_scales, out, threads)
+    with pool(threads) as parts:
+        _int8_shared(x, x_scales, w, w_scales, out, parts)
 
 
 @njit(**_OPTIONS)

@@ -11,6 +11,12 @@ from typing import Any
 
 import numpy as np
 from numba import njit, prange
+from numpy.typing import NDArray
+
+from homesplit_engine.compiled.pool import pool
+
+Floats = NDArray[np.float32]
+Words = NDArray[np.int64]
 
 # Sums in any order, so that they go in vectors; infinities and what is no number stay allowed.
 _LOOSE: Any = {"reassoc", "contract", "nsz", "arcp"}
@@ -59,25 +65,32 @@ def turn(
                 into[d] = value[d]
 
 
-@njit(**_OPTIONS)
 def attend(
-    asked: Any,  # rows x heads x width, scaled
-    keys: Any,  # slots x kv_heads x width
-    values: Any,
-    seen: Any,  # int64: row m sees the slots seen[ends[m] - counts[m] : ends[m]]
-    ends: Any,
-    counts: Any,
+    asked: Floats,  # rows x heads x width, scaled
+    keys: Floats,  # slots x kv_heads x width
+    values: Floats,
+    seen: Words,  # row m sees the slots seen[ends[m] - counts[m] : ends[m]]
+    ends: Words,
+    counts: Words,
     window: int,  # only the last so many are seen; 0 for all
-    scratch: Any,  # 1 x (group + 1) x at least the largest count, int32
-    out: Any,  # as `asked`
-) -> None:
-    """Softmax attention of every row."""
-    units = len(asked) * keys.shape[1]
-    _attend_part(asked, keys, values, seen, ends, counts, window, scratch[0], out, 0, units)
+    *,
+    threads: int = 1,
+) -> Floats:
+    """Softmax attention of every row, shaped as `asked`."""
+    out = np.empty_like(asked)
+    group, longest = asked.shape[1] // keys.shape[1], int(counts.max())
+    if threads == 1:
+        scratch = np.empty((1, group + 1, longest), np.int32)
+        _attend(asked, keys, values, seen, ends, counts, window, scratch, out)
+        return out
+    with pool(threads) as parts:
+        scratch = np.empty((parts, group + 1, longest), np.int32)
+        _attend_shared(asked, keys, values, seen, ends, counts, window, scratch, out)
+    return out
 
 
-@njit(parallel=True, **_OPTIONS)
-def attend_shared(
+@njit(**_OPTIONS)
+def _attend(
     asked: Any,
     keys: Any,
     values: Any,
@@ -88,7 +101,22 @@ def attend_shared(
     scratch: Any,
     out: Any,
 ) -> None:
-    """`attend` by as many threads as `scratch` has first rows."""
+    units = len(asked) * keys.shape[1]
+    _attend_part(asked, keys, values, seen, ends, counts, window, scratch[0], out, 0, units)
+
+
+@njit(parallel=True, **_OPTIONS)
+def _attend_shared(
+    asked: Any,
+    keys: Any,
+    values: Any,
+    seen: Any,
+    ends: Any,
+    counts: Any,
+    window: int,
+    scratch: Any,  # one for each thread
+    out: Any,
+) -> None:
     units, parts = len(asked) * keys.shape[1], len(scratch)
     for part in prange(parts):  # pyright: ignore[reportGeneralTypeIssues]
         first, end = units * part // parts, units * (part + 1) // parts

@@ -40,6 +40,4 @@ def _use_all(*, int8: bool, threads: int) -> None:
     keys, asked = head.copy(), head.copy()
     every, turns = np.ones((1, 3, INT8_STEP), np.float32), np.ones((2, 1, INT8_STEP), np.float32)
     rows.turn(every, none, one, turns, one, slots, keys, keys, asked)
-    scratch = np.zeros((threads, 2, 1), np.int32)
-    attend = rows.attend if threads == 1 else rows.attend_shared
-    attend(asked, keys, keys, slots, counts, counts, 0, scratch, head)
+    rows.attend(asked, keys, keys, slots, counts, counts, 0, threads=threads)
