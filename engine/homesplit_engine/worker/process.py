@@ -22,6 +22,7 @@ from homesplit_engine.config import (
     write_ready,
 )
 from homesplit_engine.keys import read_keys
+from homesplit_engine.open_files import allow_open_files
 from homesplit_engine.wire.sockets import SocketError
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from homesplit_engine.worker.worker import Worker
 
 log = logging.getLogger(__name__)
+KERNELS_KEPT = 128
+"""oneDNN and torch's layer above it prepare something for each number of rows that a layer meets,
+and keep 1,024 of these each unless told otherwise, so that a worker grows for hours:
+`tests/bench/results/memory.md`."""
+_KERNEL_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 
 
 def main(config_path: str, parent_pid: int | None = None) -> int:
@@ -41,6 +47,8 @@ def main(config_path: str, parent_pid: int | None = None) -> int:
         config = living_with(load(Path(config_path), WorkerConfig), parent_pid)
         keys = read_keys(Path(config.keys_file))
         _pin(config)
+        bound_kernels()
+        allow_open_files()
         worker = _made(config, keys)
         dead = end_with_any_thread(worker.state.stop_soon)
         worker.start()
@@ -107,6 +115,12 @@ def _pin(config: WorkerConfig) -> None:
             raise ConfigError(f"cpus {config.cpus}: can't be used: {error.strerror}") from error
     if config.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
+
+
+def bound_kernels() -> None:
+    """Before torch is imported: both caches read this once. The user's own word stands."""
+    for name in _KERNEL_CACHES:
+        os.environ.setdefault(name, str(KERNELS_KEPT))
 
 
 def _blocks_total(config: WorkerConfig, loaded: LoadedModel) -> int:
