@@ -60,8 +60,8 @@ class HomesplitApp(App[None]):
         ),
         Binding("escape", "back", "Back", show=False),
         Binding("e", "detail", "Error detail", show=False),
-        Binding("greater_than_sign", "chapter(1)", "Skip ahead", key_display=">", id="ahead"),
-        Binding("less_than_sign", "chapter(-1)", "Skip back", key_display="<", id="again"),
+        Binding("greater_than_sign", "chapter(1)", "Skip ahead", show=False, id="ahead"),
+        Binding("less_than_sign", "chapter(-1)", "Skip back", show=False, id="again"),
         Binding("question_mark", "help", "Help", key_display="?", id="help"),
         Binding("q", "leave", "Quit", id="quit"),
     ]

@@ -18,6 +18,7 @@ from homesplit.tui.theme import SIXTEEN, THEMES
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import road
+from homesplit.view.spans import Line, line
 from tests.tui import sample_run
 from tests.tui.conftest import MakeApp, Recorded
 from tests.tui.test_flows import commands, press, settled, text_of
@@ -229,3 +230,21 @@ async def test_text_that_stands_still_is_there_to_be_read(make_app: MakeApp) -> 
         shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())  # pyright: ignore[reportPrivateUsage]
         for line in text_of(app, "#strips").split("\n"):
             assert line.rstrip() in shown
+
+
+def rows_of(*names: str) -> tuple[tuple[str, Line], ...]:
+    return tuple((name, line(name)) for name in names)
+
+
+async def test_the_cursor_stays_with_the_newest_until_it_is_moved(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, "4")
+        rows = Rows(live=True)
+        await app.screen.mount(rows)
+        rows.set_rows(rows_of("b", "a"))
+        rows.set_rows(rows_of("c", "b", "a"))
+        assert rows.current == "c"
+        rows.action_move(1)
+        rows.set_rows(rows_of("d", "c", "b", "a"))
+        assert rows.current == "b"

@@ -85,7 +85,7 @@ class MonitorScreen(StageScreen):
             requests.border_title = "Last requests"
             requests.border_subtitle = Content(monitor.ledger_legend())
             yield LinesView(self._unserved, id="unserved")
-            yield Rows(id="request-rows")
+            yield Rows(id="request-rows", live=True)
         with Vertical(id="boxes-panel", classes="panel") as boxes:
             boxes.border_title = "Boxes"
             yield MovingLines(

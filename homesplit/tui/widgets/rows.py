@@ -69,8 +69,12 @@ class Rows(Widget, can_focus=True):
             """The list it happened in."""
             return self.rows
 
-    def __init__(self, *, id: str | None = None, header: Line = (), grow: bool = False) -> None:
+    def __init__(
+        self, *, id: str | None = None, header: Line = (), grow: bool = False, live: bool = False
+    ) -> None:
+        """`live` rows come in on top; a cursor that nobody moved stays there with the newest."""
         super().__init__(id=id)
+        self._live = live
         self._rows: tuple[Row, ...] = ()
         self._header = header
         self._grow = grow
@@ -92,6 +96,8 @@ class Rows(Widget, can_focus=True):
         before = self._shown()
         self._rows, self._header = rows, header
         place = next((n for n, (key, _) in enumerate(rows) if key == current), None)
+        if self._live and self._cursor == 0:
+            place = 0
         self._cursor = min(self._cursor, max(len(rows) - 1, 0)) if place is None else place
         if grown and self._grow:
             self.refresh(layout=True)
