@@ -136,7 +136,7 @@ def verdict(plan: Plan | None, width: int) -> Lines:
     name = advice.mode or "none of the arrangements"
     style = f" ({advice.prefill} prefill)" if advice.mode and advice.prefill else ""
     lines: list[Line] = [
-        *_badge(line(Span(f" {name}{style} ", "!key"), *_roles_of(plan)), _tie_of(plan), width),
+        *_badge(line(Span(f" {name}{style} ", "!key")), _roles_of(plan), _tie_of(plan), width),
         *wrap(advice.sentence, width, "strong"),
     ]
     if advice.runner_up_sentence or advice.runner_up:
@@ -146,11 +146,14 @@ def verdict(plan: Plan | None, width: int) -> Lines:
     return tuple(crop(one, width) for one in lines)
 
 
-def _badge(head: Line, remarks: Line, width: int) -> Lines:
-    """The arrangement's name with the remarks beside it, or below it where they don't fit."""
-    if width_of((*head, *remarks)) <= width:
-        return ((*head, *remarks),)
-    return (head, *((Span(one.text.strip(), one.role),) for one in remarks))
+def _badge(name: Line, roles: Line, remarks: Line, width: int) -> Lines:
+    """The arrangement's name, who does what, and remarks; below each other where they don't fit."""
+    if width_of((*name, *roles, *remarks)) <= width:
+        return ((*name, *roles, *remarks),)
+    below = tuple((Span(one.text.strip(), one.role),) for one in remarks)
+    if width_of((*name, *roles)) <= width:
+        return ((*name, *roles), *below)
+    return (name, tuple(roles[1:]), *below)
 
 
 def _roles_of(plan: Plan) -> Line:

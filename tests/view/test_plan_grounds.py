@@ -119,3 +119,10 @@ def test_an_empty_chart_says_why() -> None:
     assert plan_charts.rates_words(empty) == ""
     none: PlanMap | None = None
     assert plan_charts.rates_chart(none).empty == "being worked out"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_who_reads_and_who_writes_is_never_cut(width: int) -> None:
+    rows = view.verdict(plan(), width)
+    assert max(map(width_of, rows)) <= width
+    assert "atlas reads ━▶ borea writes" in text(rows)
