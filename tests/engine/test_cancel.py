@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.engine.cancels import MODES, cancel_a_third, cancel_in_flight, live
+from tests.engine.cancels import FEW_BLOCKS, MODES, cancel_a_third, cancel_in_flight, live
 
 
-async def test_a_third_cancelled_at_random_moments_leaves_no_block_behind_in_any_mode(
+async def test_a_third_cancelled_and_some_refused_by_a_full_box_leaves_no_block_behind(
     tmp_path: Path,
 ) -> None:
-    async with live(tmp_path) as running:
+    async with live(tmp_path, FEW_BLOCKS) as running:
         for seed, setting in enumerate(MODES.values()):
             found = await cancel_a_third(running, setting, 30, seed)
             assert found["left"] > 0, found
