@@ -9,6 +9,8 @@ from aiohttp import web
 from homesplit_engine.config import ConfigError, RouterConfig
 
 _LOOPBACK = "127.0.0.1"
+_WITH_LOOPBACK = (_LOOPBACK, "0.0.0.0")
+"""Places that the desk reaches; `::` is none, for it takes no IPv4 here."""
 _BACKLOG = 1024
 
 
@@ -35,6 +37,4 @@ def _hosts(wanted: str) -> tuple[str, ...]:
         address = ipaddress.ip_address(wanted)
     except ValueError as error:
         raise ConfigError(f"http_host {wanted!r} is no IP address") from error
-    if address.is_loopback or address.is_unspecified:
-        return (wanted,)
-    return (_LOOPBACK, wanted)
+    return (wanted,) if str(address) in _WITH_LOOPBACK else (_LOOPBACK, wanted)
