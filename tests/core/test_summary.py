@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from homesplit.core.load import plan_load
 from homesplit.core.measured import RequestLog
 from homesplit.core.summary import summarise
@@ -49,3 +51,29 @@ def test_a_run_whose_requests_all_began_in_the_warm_up_says_what_to_do() -> None
 def test_a_run_without_requests_does_not_blame_the_warm_up() -> None:
     said = summarise(plan_load(WORKLOAD, seed=1, seconds=10.0), [], WORKLOAD.targets).no_data
     assert said == "no data: no request was offered"
+
+
+def test_one_answer_in_a_thousand_gives_its_own_figures_and_no_average_with_refusals() -> None:
+    plan = plan_load(WORKLOAD, seed=1, seconds=10.0)
+    refused = [
+        replace(
+            FIRST,
+            id=n,
+            request_id=str(n),
+            outcome="rejected",
+            arrival_s=(),
+            arrival_tokens=(),
+            ended_s=0.001,
+            status=503,
+            error="503 too busy",
+        )
+        for n in range(1, 1000)
+    ]
+    found = summarise(plan, [FIRST, *refused], WORKLOAD.targets, warm_up=0.0)
+    figures = found.figures
+    assert (figures.offered, figures.completed, figures.rejected) == (1000, 1, 999)
+    assert (figures.ttft_s.count, figures.ttft_s.p50, figures.ttft_s.p99) == (1, 9.0, 9.0)
+    assert figures.attainment == 0.001
+    assert figures.throughput_tokens_per_s == 2 / figures.window_s
+    assert figures.window_s == 10.0
+    assert any("not served: 999 times: 503 too busy" in note for note in found.notes)
