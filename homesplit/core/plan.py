@@ -156,7 +156,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     overruled: str | None = None
     """What the model alone would have advised where that measurement advises otherwise."""
     suited: Suited | None = None
-    """A load that these boxes hold, for whom nobody named one; None where no rate was found."""
+    """A load that these boxes hold, in place of one that they don't; None where this one is held or
+    no rate was found."""
     boxes: tuple[str, ...] = ()
     link: str = ""
     model: str = ""

@@ -81,3 +81,13 @@ def test_goodput_rises_with_the_rate_and_then_no_more() -> None:
 def test_users_who_set_the_pace_have_no_rate_of_their_own_on_the_chart() -> None:
     atlas = open_atlas(ask(work=load(500, 20, users=2)), "load")
     assert atlas is not None and atlas.map.here_rate is None and atlas.map.rates
+
+
+@pytest.mark.parametrize(("rate", "offered"), [(0.05, False), (60.0, True)])
+def test_a_load_that_fits_is_offered_only_in_place_of_one_that_does_not(
+    rate: float, offered: bool
+) -> None:
+    work = structs.replace(load(1000, 50), arrivals=Arrivals(rate_requests_per_s=rate))
+    plan = decide(ask(work=work, targets=Targets(ttft_s=2.0, tpot_s=0.1)), QUICK)
+    assert plan.sustainable is not offered
+    assert (plan.suited is not None) is offered
