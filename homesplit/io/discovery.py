@@ -34,6 +34,8 @@ _OWN_HOST = "homesplit-"
 rename the machine."""
 _SSH_PORT = 22
 _TRY_S = 4.0
+_HANDSHAKE_S = 12.0
+"""A box that is busy, or small, takes its time for the key exchange."""
 _RESOLVE_MS = 2500
 _AT_ONCE = 16
 _MOST_HINTS = 256
@@ -261,12 +263,16 @@ async def _try(hint: Hint, trust_files: Sequence[Path]) -> Tried:
         address = resolved
     elif trouble := address_trouble(address, hint.port):
         return Tried(hint=hint, why=trouble)
+    limit_s = _TRY_S
     try:
-        async with asyncio.timeout(_TRY_S):
-            key = await asyncssh.get_server_host_key(address, hint.port, config=None)
+        async with asyncio.timeout(limit_s):
+            sock = await _connected(address, hint.port)
+        limit_s = _HANDSHAKE_S
+        async with asyncio.timeout(limit_s):
+            key = await asyncssh.get_server_host_key(address, hint.port, sock=sock, config=None)
     except (OSError, asyncssh.Error, TimeoutError, ValueError) as error:
         at = f"{address}:{hint.port}"
-        why = ssh_errors.sentence(ssh_errors.many_errors(error), at=at, seconds=_TRY_S)[0]
+        why = ssh_errors.sentence(ssh_errors.many_errors(error), at=at, seconds=limit_s)[0]
         return Tried(hint=hint, why=why)
     if key is None:
         return Tried(hint=hint, why="it showed no SSH host key")
@@ -275,6 +281,21 @@ async def _try(hint: Hint, trust_files: Sequence[Path]) -> Tried:
     trusted = any(e.key == key and e.marker is None for e in entries)
     interface = await asyncio.to_thread(_interface_to, address, hint.port)
     return Tried(hint=hint, host_key=key.get_fingerprint(), trusted=trusted, interface=interface)
+
+
+async def _connected(address: str, port: int) -> socket.socket:
+    """A connection that stands; a machine that is there gets more time to show its key."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    family, _, _, _, where = found[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def _resolve_name(host: str) -> str | None:

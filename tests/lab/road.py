@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from homesplit.io.paths import user_paths
 from tests.lab.api import RunningLab
 from tests.lab.errors import LabError
 
+_LOOKS = 5
 COMMAND = [str(Path(sys.executable).with_name("homesplit"))]
 
 
@@ -59,6 +61,19 @@ class Road:
             said = done.stderr[-3000:]
             raise LabError(f"homesplit {' '.join(words)} ended with {done.returncode}:\n{said}")
         return cast("dict[str, Any]", json.loads(done.stdout))
+
+
+def discovered(road: Road, *words: str, usable: Sequence[str]) -> dict[str, Any]:
+    """What discovery lists, by name; looked for again while one of these can't be used.
+
+    On a busy computer an SSH server may answer later than discovery waits for it.
+    """
+    found: dict[str, Any] = {}
+    for _ in range(_LOOKS):
+        found = {box["name"]: box for box in road.json("discover", *words)["boxes"]}
+        if all(name in found and found[name]["usable"] for name in usable):
+            break
+    return found
 
 
 def box_platform(lab: RunningLab, box: str) -> str:

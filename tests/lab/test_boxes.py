@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.lab.inside import exec_command
 from tests.lab.measure import seen_by_mdns
 from tests.lab.processes import run_tool
 from tests.lab.records import DESK
-from tests.lab.road import Road, files_of, processes_of
+from tests.lab.road import Road, discovered, files_of, processes_of
 from tests.lab.store import CHECKOUT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
@@ -46,11 +45,6 @@ def ip(lab: RunningLab, box: str, *commands: str) -> None:
     """Change a box's network as its root would."""
     text = "\n".join(commands) + "\n"
     run_tool(["ip", "-n", lab.lab.node(box).netns, "-batch", "-"], text=text)
-
-
-def found(road: Road, *words: str) -> dict[str, Any]:
-    """What discovery lists, by name."""
-    return {box["name"]: box for box in road.json("discover", *words)["boxes"]}
 
 
 def announced(lab: RunningLab, box: str) -> list[str]:
@@ -113,7 +107,7 @@ def test_container_bridges_and_a_tunnel_are_tried_and_never_chosen(road: Road) -
             "route replace default dev tun0",
         )
     try:
-        boxes = found(road)
+        boxes = discovered(road, usable=PAIR)
         link = road.json("probe", *PAIR, "--link")["link"]
     finally:
         for box in PAIR:
@@ -178,7 +172,7 @@ def test_printers_and_odd_announcements_beside_avahi_neither_litter_nor_double_t
 def test_a_home_network_in_the_range_of_container_bridges_is_a_network(tmp_path: Path) -> None:
     with running_lab(2, "1gbe", subnet="172.17.0.0/24") as lab:
         road = Road(lab, tmp_path / "home")
-        boxes = found(road)
+        boxes = discovered(road, usable=PAIR)
         assert {box for box in PAIR if boxes[box]["usable"]} == set(PAIR)
         link = road.json("probe", *PAIR, "--link")["link"]
         assert link["address_b"].startswith("172.17.0.")
