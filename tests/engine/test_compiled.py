@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import pytest
 from homesplit_engine.compiled import rows, warm
-from homesplit_engine.compiled.products import BLOCK, add_int8_product, add_product
+from homesplit_engine.compiled.products import BLOCK, NEAR_ROWS, add_int8_product, add_product
 from homesplit_engine.compiled.tiles import FLOAT_STEP, INT8_STEP
 from numpy.typing import NDArray
 
@@ -21,7 +21,7 @@ compile_all(int8=False, threads=1)
 print([len(one.signatures) for one in (rows.norm, rows.turn, rows._attend, rows.gate)])
 """
 Array = NDArray[np.float32]
-ROWS = (0, 1, 2, 3, 4, 5, 7, 8)
+ROWS = (0, 1, 2, 3, 4, 5, 7, 8, NEAR_ROWS, NEAR_ROWS + 1, NEAR_ROWS + 7)
 THREADS = (1, 2, 64)
 
 
@@ -56,6 +56,26 @@ def test_an_int8_product_loses_nothing_of_its_whole_numbers(outs: int, threads: 
         add_int8_product(x, x_scales, weight, w_scales, out, threads=threads)
         whole = x.astype(np.int64) @ weight.T.astype(np.int64)
         close(out, whole * np.outer(x_scales, w_scales).astype(np.float64))
+
+
+@pytest.mark.parametrize("ins", [2 * FLOAT_STEP, 2 * FLOAT_STEP + 4])
+def test_a_row_gets_the_same_bits_whatever_rows_are_beside_it(ins: int) -> None:
+    most, outs = NEAR_ROWS + 7, 2 * BLOCK + 5
+    x, weight = drawn(most, ins), drawn(outs, ins, seed=1)
+    draw = np.random.default_rng(2)
+    whole = draw.integers(-29000, 29000, (most, 2 * INT8_STEP)).astype(np.int16)
+    bytes_ = draw.integers(-127, 128, (outs, 2 * INT8_STEP)).astype(np.int8)
+    x_scales, w_scales = drawn(most, seed=3) ** 2, drawn(outs, seed=4) ** 2
+
+    def both(first: int, end: int) -> Array:
+        out, out_int8 = np.zeros((2, end - first, outs), np.float32)
+        add_product(x[first:end], weight, out)
+        add_int8_product(whole[first:end], x_scales[first:end], bytes_, w_scales, out_int8)
+        return np.stack((out, out_int8))
+
+    alone = np.concatenate([both(m, m + 1) for m in range(most)], axis=1)
+    for count in range(1, most + 1):
+        np.testing.assert_array_equal(both(0, count), alone[:, :count])
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
