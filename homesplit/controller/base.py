@@ -42,6 +42,8 @@ class Base(StageRunner):
     demo: bool = False
     recorded: bool = False
     """Whether a recording is shown, with no machine behind it."""
+    _answered: Any = None
+    """The question whose advice and flips are shown already."""
 
     @property
     def leads_to(self) -> str | None:

@@ -32,8 +32,6 @@ class Planning(Base):
     _turning: asyncio.TimerHandle | None = None
     _adviser: Any = None
     _other: str = "load"
-    _answered: Any = None
-    """The question whose advice and flips are shown already."""
 
     def __init__(self, **known: Any) -> None:
         super().__init__(**known)

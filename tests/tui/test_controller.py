@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
+import pytest
 from homesplit_engine.records import StepEvent
 from msgspec.structs import replace
 
@@ -17,8 +19,11 @@ from homesplit.core.plan import Plan, Suited
 from homesplit.core.plan_map import PlanMap
 from homesplit.core.state import RunState, apply
 from homesplit.core.workload import Targets
+from homesplit.errors import HomesplitError
+from homesplit.io.paths import Paths
 from homesplit.replay import LONGEST_GAP_S, Replay
 from homesplit.stages.context import Context
+from homesplit.stages.notebook import list_entries
 from homesplit.stages.plan import PlanQuestion
 from tests.tui import sample_run
 
@@ -55,6 +60,30 @@ def advised() -> tuple[Controller, SlowAdviser]:
         controller.emit(event)
     controller._adviser = SlowAdviser(controller)
     return controller, controller._adviser
+
+
+async def test_the_advice_that_is_deployed_is_an_entry_and_each_turn_of_a_knob_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = Paths(config=tmp_path / "c", cache=tmp_path / "k", data=tmp_path / "d")
+    controller: Any = Controller(paths=paths)
+    for event in sample_run.machines():
+        controller.emit(event)
+    controller._adviser = SlowAdviser(controller)
+
+    async def up(*_: object) -> None:
+        raise HomesplitError("no box is there")
+
+    monkeypatch.setattr("homesplit.stages.deploy.up", up)
+    controller.make_plan()
+    await controller.ended("plan")
+    ctx = Context(paths=paths)
+    assert list_entries(ctx) == ()
+    controller.deploy()
+    await controller.ended("deploy")
+    (entry,) = list_entries(ctx)
+    assert entry.kind == "plan"
+    assert entry.sentence == controller.state.plan.recommendation.sentence
 
 
 async def test_a_question_turned_while_it_is_answered_is_answered_anew() -> None:
