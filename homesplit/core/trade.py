@@ -27,9 +27,11 @@ def trade(modes: Sequence[ModeRuns], link_bytes_per_s: float | None) -> str | No
         return None
     ours, theirs = _completed(split), _completed(alone)
     common = sorted(ours.keys() & theirs.keys())
-    if len(common) < LEAST_PAIRS:
+    waited = ((ttft_s(timeline(ours[key])), ttft_s(timeline(theirs[key]))) for key in common)
+    # An answer without a word has no first token.
+    gaps = [mine - other for mine, other in waited if mine is not None and other is not None]
+    if len(gaps) < LEAST_PAIRS:
         return None
-    gaps = [_ttft(ours[key]) - _ttft(theirs[key]) for key in common]
     told = _time_words(interval(gaps, quantile(0.5)), _box(alone))
     stalls = _stall_words(
         sum(_stalls(split, ours[key]) for key in common)
@@ -53,10 +55,6 @@ def _completed(mode: ModeRuns) -> dict[Key, RequestLog]:
         for log in run.logs
         if log.outcome == "completed" and log.due_s >= run.summary.warm_up_s
     }
-
-
-def _ttft(log: RequestLog) -> float:
-    return ttft_s(timeline(log)) or 0.0
 
 
 def _stalls(mode: ModeRuns, log: RequestLog) -> int:

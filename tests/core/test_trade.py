@@ -60,3 +60,11 @@ def test_a_link_that_is_not_known_gets_no_rate() -> None:
 def test_without_one_of_the_two_or_with_few_requests_nothing_is_said() -> None:
     assert trade([mode("colocated", 0.2), mode("replica", 0.3)], GBIT) is None
     assert trade([mode("colocated", 0.2, count=5), mode("split", 0.3, count=5)], GBIT) is None
+
+
+def test_an_answer_without_a_word_has_no_time_to_hold_against() -> None:
+    alone = mode("colocated", 0.2, count=60)
+    (run,) = alone.runs
+    silent = [replace(log, arrival_s=(), arrival_tokens=()) for log in run.logs[:35]]
+    alone = replace(alone, runs=(replace(run, logs=(*silent, *run.logs[35:])),))
+    assert "cost 0.41 s of TTFT at p50" in told([alone, mode("split", 0.61, count=60)])
