@@ -20,7 +20,8 @@ def drawn(logits: list[float], *, so_far: list[int] | None = None, **settings: A
     tokens = [0] if so_far is None else so_far
     found: set[int] = set()
     for seed in SEEDS:
-        params = SamplingParams(max_tokens=9, **{"temperature": 1.0, "seed": seed, **settings})
+        given: dict[str, Any] = {"max_tokens": 9, "temperature": 1.0, "seed": seed, **settings}
+        params = SamplingParams(**given)
         row = Row(params=params, token_ids=tokens, prompt_tokens=1)
         (choice,) = choose(torch.tensor([logits]), [row])
         assert choice is not None
