@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,10 +23,11 @@ from tests.lab.records import DESK
 from tests.lab.road import Road, discovered, files_of, processes_of
 from tests.lab.store import CHECKOUT
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 PAIR = ("atlas", "borea")
 SSH = "_ssh._tcp.local."
+TRIES = 5
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,16 @@ def ip(lab: RunningLab, box: str, *commands: str) -> None:
     """Change a box's network as its root would."""
     text = "\n".join(commands) + "\n"
     run_tool(["ip", "-n", lab.lab.node(box).netns, "-batch", "-"], text=text)
+
+
+def link_of(road: Road) -> dict[str, Any]:
+    """The link as probed; where this computer was too busy for its figures, once more."""
+    link: dict[str, Any] = {}
+    for _ in range(TRIES):
+        link = road.json("probe", *PAIR, "--link")["link"]
+        if link["a_to_b"]["value"] and link["b_to_a"]["value"]:
+            break
+    return link
 
 
 def announced(lab: RunningLab, box: str) -> list[str]:
@@ -74,7 +86,7 @@ def test_the_fast_link_without_a_default_route_carries_probe_and_hand_off(
     for number, box in enumerate(PAIR, start=1):
         ip(lab, box, f"addr add 10.5.5.{number}/24 dev fast0", "link set fast0 up")
     try:
-        link = road.json("probe", *PAIR, "--link")["link"]
+        link = link_of(road)
         words = ("up", "--boxes", ",".join(PAIR), "--model", str(model), "--dry-run")
         opened = [each["what"] for each in road.json(*words)["changes"] if each["kind"] == "port"]
     finally:
@@ -108,7 +120,7 @@ def test_container_bridges_and_a_tunnel_are_tried_and_never_chosen(road: Road) -
         )
     try:
         boxes = discovered(road, usable=PAIR)
-        link = road.json("probe", *PAIR, "--link")["link"]
+        link = link_of(road)
     finally:
         for box in PAIR:
             ip(lab, box, "link del tun0", "link del docker0", "link del v0", "link del v1")
@@ -174,7 +186,7 @@ def test_a_home_network_in_the_range_of_container_bridges_is_a_network(tmp_path:
         road = Road(lab, tmp_path / "home")
         boxes = discovered(road, usable=PAIR)
         assert {box for box in PAIR if boxes[box]["usable"]} == set(PAIR)
-        link = road.json("probe", *PAIR, "--link")["link"]
+        link = link_of(road)
         assert link["address_b"].startswith("172.17.0.")
         assert link["a_to_b"]["value"] > 0
 
@@ -184,7 +196,7 @@ def test_when_one_direction_is_blocked_the_other_end_begins(road: Road) -> None:
     closed = ["-p", "tcp", "--syn", "-s", lab.address("atlas"), "-j", "REJECT"]
     lab.box("borea", ["iptables", "-A", "INPUT", *closed], root=True)
     try:
-        link = road.json("probe", *PAIR, "--link")["link"]
+        link = link_of(road)
     finally:
         lab.box("borea", ["iptables", "-D", "INPUT", *closed], root=True)
     assert (link["a"], link["b"]) == PAIR
