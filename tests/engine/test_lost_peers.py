@@ -24,6 +24,7 @@ from homesplit_engine.wire.messages import (
     Pong,
     Ready,
     StepReport,
+    Stop,
 )
 from homesplit_engine.wire.seal import new_seal_key
 from homesplit_engine.wire.sockets import KV_DOMAIN, Gatekeeper, bind, kv_listening_socket
@@ -184,7 +185,7 @@ def test_a_peer_that_stands_still_is_given_up_and_holds_up_nobody_else(
         b.stop()
 
 
-def test_a_ping_is_answered_while_a_step_computes(tmp_path: Path) -> None:
+def test_a_ping_is_answered_while_a_step_computes_and_a_stop_is_heard(tmp_path: Path) -> None:
     folder = make_model(
         tmp_path / "slow",
         num_hidden_layers=12,
@@ -202,7 +203,9 @@ def test_a_ping_is_answered_while_a_step_computes(tmp_path: Path) -> None:
         pong = worker.wait(Pong, lambda m: m.ping_id == 4)
         steps = [m for m in worker.heard if isinstance(m, StepReport)]
         assert steps == [] and pong.status.running + pong.status.waiting == 1
-        worker.finish("long")
+        # Told to end it gives the step up at its next layer.
+        worker.send(Stop())
+        assert worker.process.wait(timeout=END_S) == 0
     finally:
         worker.stop()
 
