@@ -15,11 +15,19 @@ from homesplit.core.divergence import lossy
 from homesplit.core.flips import Position, find_flips
 from homesplit.core.ledger import classes_of, ledger_row
 from homesplit.core.narrower import with_wire
-from homesplit.core.plan import Flip, LedgerRow, ModePrediction, Plan, Recommendation, RuleResult
+from homesplit.core.plan import (
+    Flip,
+    LedgerRow,
+    ModePrediction,
+    Plan,
+    Recommendation,
+    RuleResult,
+    Suited,
+)
 from homesplit.core.predict import CAPACITY_ATTAINMENT, Effort, Outlook, outlook, prediction
 from homesplit.core.rules import Known, all_rules, fits, mean_kind, not_asked, real_link
 from homesplit.core.scene import Arrangement, Scene
-from homesplit.core.suited import suited
+from homesplit.core.suited import REQUESTS, suited
 
 _UNITS = {
     "someone_to_interrupt": "requests at once",
@@ -79,12 +87,18 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
         sources=explain.sources(asked, scene),
         measured_at=seen.at if seen else None,
         overruled=_overruled(simulated, choice),
-        suited=None if sustainable else suited(scene, able, asked.workload),
+        suited=None if sustainable else _suited(asked, scene, able, thinking),
         boxes=tuple(box.name for box in asked.boxes),
         link=asked.link.source if asked.link else "",
         model=asked.shape.name,
         workload=asked.workload.name,
     )
+
+
+def _suited(
+    asked: Asked, scene: Scene, able: Sequence[Arrangement], thinking: Thinking
+) -> Suited | None:
+    return suited(scene, able, asked.workload, min(REQUESTS, thinking.effort.requests))
 
 
 def _overruled(simulated: Choice, choice: Choice) -> str | None:

@@ -24,10 +24,12 @@ SLOWER = 0.6
 """The rate of each try beside the one before."""
 
 
-def suited(scene: Scene, able: Sequence[Arrangement], workload: Workload) -> Suited | None:
+def suited(
+    scene: Scene, able: Sequence[Arrangement], workload: Workload, requests: int = REQUESTS
+) -> Suited | None:
     """What the quickest box holds of this load; None where no rate holds.
 
-    `able` are the arrangements that fit; those of one box are asked.
+    `able` are the arrangements that fit; those of one box are asked, with so many `requests`.
     """
     ones = [each for each in able if each.mode == "colocated"]
     if not ones:
@@ -40,7 +42,7 @@ def suited(scene: Scene, able: Sequence[Arrangement], workload: Workload) -> Sui
         # What is told is what is asked.
         rate = float(f"{rate:.2g}")
         load = at_rate(workload, rate)
-        share = max(outlook(scene, each, load, targets, REQUESTS).attainment for each in own)
+        share = max(outlook(scene, each, load, targets, requests).attainment for each in own)
         if share >= CAPACITY_ATTAINMENT:
             return _made(box, targets, rate, share)
         rate *= SLOWER
