@@ -244,7 +244,19 @@ async def test_metrics_carry_the_names_that_dashboards_know(tmp_path: Path) -> N
             "vllm:kv_cache_usage_perc",
             "vllm:num_requests_waiting",
             'vllm:request_success_total{finished_reason="length"',
+            "vllm:request_queue_time_seconds_count",
+            "vllm:request_prefill_time_seconds_count",
+            "vllm:request_decode_time_seconds_count",
+            "vllm:e2e_request_latency_seconds_count",
+            "vllm:num_requests_running",
+            "vllm:prompt_tokens_total",
             "homesplit:stall_seconds_count",
+            "homesplit:stalled_seconds",
+            "homesplit:handoff_seconds",
+            "homesplit:handoff_exposed_seconds",
+            "homesplit:requests_inside_ttft",
+            "homesplit:requests_inside_tpot",
+            "homesplit:requests_inside_targets",
         ):
             assert name in page, name
 
