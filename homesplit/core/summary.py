@@ -213,9 +213,9 @@ def _held_back(done: Sequence[RequestLog]) -> str | None:
     if not chunks or joined / chunks < HELD_BACK_SHARE:
         return None
     return (
-        f"{joined / chunks:.0%} of the chunks came together with the one before: text was held back "
-        "on the way (a proxy's buffer, or a reader kept from reading). TTFT, ITL and TPOT are what a "
-        "reader sees, not when the server wrote"
+        f"{joined / chunks:.0%} of the chunks came together with the one before: text was held "
+        "back on the way (a proxy's buffer, or a reader kept from reading). TTFT, ITL and TPOT are "
+        "what a reader sees, not when the server wrote"
     )
 
 
