@@ -24,7 +24,7 @@ FIRST_PORT = 47610
 LOOPBACK = "127.0.0.1"
 _PORT_TRIES = 50
 _PORT_STEP = 10
-_ENV_BYTES = {"cpu": 1_100_000_000, "cuda": 7_000_000_000}
+_ENV_BYTES = {"cpu": 1_300_000_000, "cuda": 7_000_000_000}
 """What the environment takes on disk, measured on Linux (CPU) and stated for CUDA."""
 _UV_BYTES = 40_000_000
 _SPARE_BYTES = 200_000_000

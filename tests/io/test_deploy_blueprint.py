@@ -396,7 +396,7 @@ def test_a_mode_that_the_boxes_cannot_run_is_wrong_usage(
             {"pythons": (Python(version=(3, 8, 10), path="/usr/bin/python3"),)},
             r"\(only 3\.8\.10\)",
         ),
-        ({"free_bytes": 500_000_000}, r"its disk has 0\.5 GB free, and this takes 1\.3 GB"),
+        ({"free_bytes": 500_000_000}, r"its disk has 0\.5 GB free, and this takes 1\.5 GB"),
     ],
 )
 def test_a_box_that_cannot_take_its_part_is_refused(changes: dict[str, Any], says: str) -> None:

@@ -50,9 +50,9 @@ class Stand:
         """The command that deploys."""
         return ("up", "--boxes", boxes, "--model", str(self.model), "--threads", "1", "--yes")
 
-    def up(self) -> dict[str, Any]:
+    def up(self, *options: str) -> dict[str, Any]:
         """Deploy as the first desk."""
-        done = self.ann.run(*self.words(), "--json", timeout_s=400)
+        done = self.ann.run(*self.words(), *options, "--json", timeout_s=900)
         assert done.returncode == 0, done.stderr[-3000:]
         self.said += [done.stdout, done.stderr]
         return json.loads(done.stdout)
