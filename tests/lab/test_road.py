@@ -14,7 +14,14 @@ import pytest
 from tests.conftest import MODEL, lab_needs, model_needs
 from tests.lab.api import running_lab
 from tests.lab.rates import goodput_bits_per_s
-from tests.lab.road import Road, box_platform, fetch_packages, files_of, processes_of
+from tests.lab.road import (
+    Road,
+    box_platform,
+    discovered,
+    fetch_packages,
+    files_of,
+    processes_of,
+)
 
 pytestmark = [pytest.mark.lab, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -31,11 +38,29 @@ QUESTION, WORDS = "Name three fruits.", ("banana", "orange", "grape")
 MODES = {"colocated", "replica", "split"}
 
 
+ASKED_FOR_ROOT = "/tmp/asked-for-root"
+PLAIN = f"""set -e
+library=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+rm -rf "$library/ensurepip"
+touch "$library/EXTERNALLY-MANAGED"
+for name in sudo doas pkexec; do
+  printf '#!/bin/sh\\necho "$0 $*" >>{ASKED_FOR_ROOT}\\n' >/usr/local/bin/$name
+  printf 'echo "a terminal is required to read the password" >&2; exit 1\\n' >>/usr/local/bin/$name
+  chmod 755 /usr/local/bin/$name
+done
+"""
+"""Debian as it comes: pip refuses the system's Python, which can make no environment with pip
+either; and who wants to be root is asked for a password at a terminal that is not there."""
+
+
 @pytest.fixture(scope="module")
 def road(tmp_path_factory: pytest.TempPathFactory) -> Generator[Road]:
-    """A desk and two boxes of 4 GiB at 1 Gbit/s, the second with half a core."""
+    """A desk and two plain boxes of 4 GiB at 1 Gbit/s, the second with half a core."""
     assert not (lab_needs() or model_needs())
     with running_lab(2, "1gbe", cpu=["atlas=1", "borea=0.5"], memory=["4"]) as lab:
+        for box in BOXES:
+            made = lab.box(box, ["sh", "-c", PLAIN], root=True)
+            assert made.returncode == 0, made.stderr
         fetch_packages(box_platform(lab, "atlas"))
         yield Road(lab, tmp_path_factory.mktemp("road"))
 
@@ -128,7 +153,7 @@ def test_the_whole_road(road: Road, tmp_path: Path) -> None:
     lab = road.lab
     before = {box: (files_of(lab, box), processes_of(lab, box)) for box in BOXES}
 
-    found = {box["name"]: box for box in road.json("discover")["boxes"]}
+    found = discovered(road, usable=BOXES)
     for box in BOXES:
         assert found[box]["usable"], found[box]["why"]
         assert lab.address(box) in [each["address"] for each in found[box]["addresses"]]
@@ -167,6 +192,7 @@ def test_the_whole_road(road: Road, tmp_path: Path) -> None:
     for box in BOXES:
         assert processes_of(lab, box) == before[box][1]
         road.json("remove", box, timeout_s=300)
+        assert ASKED_FOR_ROOT not in files_of(lab, box)
         assert files_of(lab, box) == before[box][0]
         assert processes_of(lab, box) == before[box][1]
 
