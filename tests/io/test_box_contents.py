@@ -63,7 +63,8 @@ async def test_whole_and_half_made_parts_are_told_apart_with_their_sizes(
     put(root / "models/abc", 2 * MIB, whole=True)
     put(root / "engine/e1", whole=True)
     changed = root / "engine/e1/data"
-    os.utime(changed, (changed.stat().st_mtime + 9,) * 2)
+    later = changed.stat().st_mtime + 9
+    os.utime(changed, (later, later))
     put(root / "wheelhouse", whole=False)
     seen = await read_contents(box)
     parts = {(p.kind, p.name): (p.whole, round((p.bytes or 0) / MIB)) for p in seen.pieces}
