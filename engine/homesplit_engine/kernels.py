@@ -55,7 +55,7 @@ class FastLinear(nn.Module):
         self.weight = linear.weight
         # torch declares `bias` a Parameter; a layer without one holds None.
         self.bias: Any = linear.bias
-        self._plain: Array = linear.weight.detach().numpy()
+        self._plain: Array = linear.weight.detach().contiguous().numpy()
         self._packed = _Packed(linear.weight, linear.bias) if packed else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:

@@ -165,7 +165,7 @@ def _worker_config(
 
 def engine_is_installed() -> bool:
     """Whether this Python can run the engine itself."""
-    return all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+    return all(importlib.util.find_spec(name) for name in ("numba", "torch", "transformers"))
 
 
 @contextlib.asynccontextmanager

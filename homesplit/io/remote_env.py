@@ -71,7 +71,8 @@ cat >"$ROOT/env/$KEY.txt"
 
 _CHECK = r"""
 "$dir/bin/python" -I -c '
-import aiohttp, msgspec, psutil, safetensors, sys, tokenizers, torch, transformers, zmq
+import aiohttp, cryptography, msgspec, numba, psutil, safetensors, sys
+import tokenizers, torch, transformers, zmq
 print("torch", torch.__version__, "transformers", transformers.__version__, "Python",
       sys.version.split()[0])'
 """

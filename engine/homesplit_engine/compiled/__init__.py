@@ -24,16 +24,19 @@ def _kept_in() -> Path:
     return _HERE / "__pycache__" / f"compiled-{code.hexdigest()}"
 
 
-def _keep() -> None:
+def _keep() -> Path | None:
     """Tells numba where; it only looks at the file of a function, not at what that calls."""
     folder = _kept_in()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return  # numba looks for a place of its own
-    if os.access(folder, os.W_OK):
-        settings: Any = config
-        settings.CACHE_DIR = str(folder)
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    settings: Any = config
+    settings.CACHE_DIR = str(folder)
+    return folder
 
 
-_keep()
+KEPT_IN = _keep()
+"""Where what was compiled is kept; None where it can't be, so that each start compiles anew."""

@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
+from homesplit_engine.compiled import KEPT_IN
 from homesplit_engine.compiled.pool import pool
 from homesplit_engine.compiled.tiles import (
     FLOAT_STEP,
@@ -30,7 +31,7 @@ _OPTIONS: Any = {
     "fastmath": {"reassoc", "contract", "nsz"},  # sums in any order, so that they go in vectors
     "error_model": "numpy",
     "nogil": True,
-    "cache": True,
+    "cache": KEPT_IN is not None,
 }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
+from homesplit_engine.compiled import KEPT_IN
 from homesplit_engine.compiled.pool import pool
 
 Floats = NDArray[np.float32]
@@ -20,7 +21,12 @@ Words = NDArray[np.int64]
 
 # Sums in any order, so that they go in vectors; infinities and what is no number stay allowed.
 _LOOSE: Any = {"reassoc", "contract", "nsz", "arcp"}
-_OPTIONS: Any = {"fastmath": _LOOSE, "error_model": "numpy", "nogil": True, "cache": True}
+_OPTIONS: Any = {
+    "fastmath": _LOOSE,
+    "error_model": "numpy",
+    "nogil": True,
+    "cache": KEPT_IN is not None,
+}
 _LOG2_E = np.float32(1.44269504)
 _LN_2 = np.float32(0.69314718)
 _LEAST, _MOST = np.float32(-87.0), np.float32(87.0)

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+import fcntl
+import time
+from typing import IO
+
 import numpy as np
 
-from homesplit_engine.compiled import rows
+from homesplit_engine.compiled import KEPT_IN, rows
 from homesplit_engine.compiled.products import add_int8_product, add_product
 from homesplit_engine.compiled.tiles import INT8_STEP
 
+_LONGEST_S, _LOOK_S = 240.0, 0.05
 _KERNELS = 16
 """At least as many as there are: each may find once that what it became can't be kept."""
 
 
 def compile_all(*, int8: bool, threads: int) -> None:
     """Compiles what a model with such weights uses, or takes what was kept of it."""
-    for _ in range(_KERNELS):
+    turn = _turn()
+    try:
+        for _ in range(_KERNELS):
+            try:
+                _use_all(int8=int8, threads=threads)
+            except OSError:
+                continue  # compiled and used all the same, but not kept for the next start
+            return
+    finally:
+        if turn is not None:
+            turn.close()
+
+
+def _turn() -> IO[str] | None:
+    """Of the processes that keep what they compile one at a time: numba can't tell two apart.
+
+    The others then find it made. None waits longer than compiling takes anywhere.
+    """
+    try:
+        lock = None if KEPT_IN is None else open(KEPT_IN / "lock", "w")  # noqa: SIM115
+    except OSError:
+        return None
+    end_s = time.monotonic() + _LONGEST_S
+    while lock is not None and time.monotonic() < end_s:
         try:
-            _use_all(int8=int8, threads=threads)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
         except OSError:
-            continue  # compiled and used all the same, but not kept for the next start
-        return
+            time.sleep(_LOOK_S)
+    return lock
 
 
 def _use_all(*, int8: bool, threads: int) -> None:

@@ -92,6 +92,9 @@ class Health:
         except ApiError as error:
             return Verdict(status="failed", why=error.message)
         took_s = time.monotonic() - began_s
+        if self._reader.fleet.fingerprint != fingerprint:
+            why = "what is served changed while the known answer was asked for"
+            return Verdict(status="failed", why=why, answer=text, took_s=took_s)
         known = self._known.setdefault(fingerprint or "", text)
         if text != known:
             why = f"the known answer was {known!r}, now it is {text!r}"
