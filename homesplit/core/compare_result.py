@@ -26,6 +26,8 @@ UNEVEN_CORES = 0.25
 """From so much of a core between two modes on, the comparison says that it was not a fair one."""
 LEAST_PAIRS = 20
 """Fewer requests in common than this tell nothing apart."""
+SLICES = 20
+"""Slices of a run in a closed loop, over which its goodput is compared."""
 
 
 class ModeRuns(Struct, frozen=True, kw_only=True):
@@ -155,8 +157,14 @@ def _order(mode: ModeRuns) -> tuple[float, int]:
 
 
 def _paired(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
-    """Interval of the goodput difference over the requests that both modes were offered."""
+    """Interval of the goodput difference over the requests that both modes were offered.
+
+    Users who wait for their answers send more where these come sooner, so that in a closed loop
+    the difference lies in how many there are: there it is taken over slices of time.
+    """
     left, right = _inside_by_request(one), _inside_by_request(other)
+    if any(run.workload.arrivals.users is not None for run in one.runs):
+        return _by_slices(one, other) if min(len(left), len(right)) >= LEAST_PAIRS else None
     keys = sorted(left.keys() & right.keys())
     if len(keys) < LEAST_PAIRS:
         return None
@@ -165,6 +173,25 @@ def _paired(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
         return None
     rate = len(left) / one.pooled.figures.window_s
     return found.low * rate, found.high * rate
+
+
+def _by_slices(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
+    left, right = _rates_by_slice(one), _rates_by_slice(other)
+    pairs = zip(left, right, strict=False)  # a server that was not asked as often has fewer
+    found = interval([a - b for a, b in pairs], mean)
+    return None if found is None else (found.low, found.high)
+
+
+def _rates_by_slice(mode: ModeRuns) -> list[float]:
+    """Requests per second inside both targets, by the slice of each run in which they were sent."""
+    slice_s = mode.pooled.figures.window_s / len(mode.runs) / SLICES
+    counts = [0] * (SLICES * len(mode.runs))
+    for repeat, run in enumerate(mode.runs):
+        for log in run.logs:
+            at = int((log.due_s - run.summary.warm_up_s) / slice_s)
+            if log.due_s >= run.summary.warm_up_s and inside(timeline(log), run.workload.targets):
+                counts[repeat * SLICES + min(at, SLICES - 1)] += 1
+    return [count / slice_s for count in counts]
 
 
 def _inside_by_request(mode: ModeRuns) -> dict[tuple[int, int], float]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
 import pytest
 from homesplit_engine.records import Mode, ModeSetting
 
 from homesplit.core.bench_result import BenchResult
 from homesplit.core.bootstrap import interval, mean, quantile
-from homesplit.core.compare_result import ModeRuns, verdict
+from homesplit.core.compare_result import ModeRuns, near_best, verdict
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.load import plan_load
 from homesplit.core.measured import RequestLog
@@ -157,3 +158,39 @@ def test_one_value_has_no_interval_and_equal_values_one_of_no_width() -> None:
     assert interval([1.0], mean) is None
     same = interval([2.0] * 10, quantile(0.9))
     assert same is not None and (same.low, same.high) == (2.0, 2.0)
+
+
+def in_a_closed_loop(mode: Mode, every_s: float) -> ModeRuns:
+    """Users who are always answered in time, and so ask again each `every_s`."""
+    workload = msgspec.structs.replace(WORKLOAD, arrivals=Arrivals(users=2))
+    plan = plan_load(WORKLOAD, seed=1, seconds=60.0)
+    times = [every_s * number for number in range(int(60 / every_s))]
+    logs = tuple(
+        msgspec.structs.replace(
+            log(number, QUICK),
+            due_s=at,
+            sent_s=at,
+            arrival_s=(at + QUICK, at + QUICK + 0.1),
+            ended_s=at + QUICK + 0.1,
+        )
+        for number, at in enumerate(times)
+    )
+    summary = summarise(plan, logs, workload.targets, warm_up=0.0)
+    run = msgspec.structs.replace(
+        runs(mode, [QUICK] * 30).runs[0], workload=workload, summary=summary, logs=logs
+    )
+    return ModeRuns(setting=ModeSetting(mode=mode), runs=(run,), pooled=summary)
+
+
+def test_users_who_wait_are_answered_twice_as_often_and_that_is_the_difference() -> None:
+    modes = [in_a_closed_loop("colocated", 1.0), in_a_closed_loop("replica", 0.5)]
+    found = verdict(modes, None)
+    assert found.mode == "replica"
+    assert found.low is not None and found.high is not None
+    assert 0.8 < found.low <= found.high < 1.2
+    assert [mode.setting and mode.setting.mode for mode in near_best(modes)] == ["replica"]
+
+
+def test_users_who_wait_equally_long_find_no_difference() -> None:
+    found = verdict([in_a_closed_loop("colocated", 1.0), in_a_closed_loop("replica", 1.0)], None)
+    assert found.mode is None and "take the simpler, colocated" in found.sentence
