@@ -16,7 +16,8 @@ from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.rates import Rates
 from homesplit_engine.router.stalls import StepMemory, stall_causes
 
-KEPT_RECORDS = 10_000
+KEPT_RECORDS, KEPT_TOKENS = 10_000, 500_000
+"""Records kept at most, and token times in all of them: about 16 MB, however long the answers."""
 LATE_REPORT_S = 1.0
 """How long a finished request's record waits for the sender's account of its hand-off."""
 
@@ -33,7 +34,8 @@ class Book:
         rates: Rates,
         tpot_target_s: float | None,
     ) -> None:
-        self.records: deque[RequestRecord] = deque(maxlen=KEPT_RECORDS)
+        self.records: deque[RequestRecord] = deque()
+        self._tokens = 0
         self.recorded = 0
         """Records ever made: the ring holds the last of them."""
         self._feed = feed
@@ -78,6 +80,11 @@ class Book:
         """Keep a record and tell it."""
         self.records.append(record)
         self.recorded += 1
+        self._tokens += len(record.token_s)
+        while len(self.records) > KEPT_RECORDS or (
+            self._tokens > KEPT_TOKENS and len(self.records) > 1
+        ):
+            self._tokens -= len(self.records.popleft().token_s)
         target_s = self._tpot_target_s
         causes = stall_causes(record, target_s, self._steps) if target_s is not None else {}
         self._metrics.request(record, causes)
