@@ -131,7 +131,9 @@ class Soak:
         self._router_dies = fault == "kill-router"
         self._calm.clear()
         self._stand.traffic.events.clear()
-        clients = [threading.Thread(target=self._client, args=(n,)) for n in range(CLIENTS)]
+        clients = [
+            threading.Thread(target=self._client, args=(n,), daemon=True) for n in range(CLIENTS)
+        ]
         for client in clients:
             client.start()
         time.sleep(CALM_S / 2)
