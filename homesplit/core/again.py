@@ -38,9 +38,9 @@ class Change(Struct, frozen=True, kw_only=True):
         share = f"{self.attainment_now or 0:.0%} inside the targets, then "
         share += f"{self.attainment_then or 0:.0%}"
         if self.low <= 0 <= self.high:
-            judged = "no difference"
+            judged = "no difference in the share inside the targets"
         else:
-            judged = "better than then" if self.low > 0 else "worse than then"
+            judged = "more inside than then" if self.low > 0 else "fewer inside than then"
         return (
             f"{self.name}: {judged}; {share} (change {self.low:+.1%} to {self.high:+.1%}, 95 % "
             f"interval); {first}."

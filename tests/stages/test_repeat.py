@@ -51,7 +51,7 @@ async def test_a_run_is_repeated_on_its_own_server_and_a_slower_one_is_called_wo
     assert isinstance(unchanged, Change) and isinstance(changed, Change)
     assert (unchanged.low, unchanged.high) == (0.0, 0.0)
     assert "no difference" in same.sentence
-    assert changed.attainment_now == 0.0 and "worse than then" in worse.sentence
+    assert changed.attainment_now == 0.0 and "fewer inside than then" in worse.sentence
     then, now = (show_entry(ctx, key)[1]["requests"] for key in (entry.id, same.entry))
     assert [r["due_s"] for r in then] == [r["due_s"] for r in now]
     assert [note.sentence for note in notes_on(ctx, same.entry)] == [same.sentence]
