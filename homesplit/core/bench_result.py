@@ -167,11 +167,23 @@ def _where(result: BenchResult) -> str:
     elif arrivals.kind == "closed":
         load = f"With {arrivals.users} users of {result.workload.name}"
     else:
-        load = f"At {arrivals.rate_requests_per_s:g} requests/s of {result.workload.name}"
+        load = f"{_rate(result.workload)} of {result.workload.name}"
     setting = result.setting
     if setting is None:
         return f"{load} against {result.model}"
     return f"{load} in mode {setting.mode} ({setting.prefill} prefill)"
+
+
+def _rate(workload: Workload) -> str:
+    """How requests came in an open loop, whose rate may change and may be that of conversations."""
+    arrivals = workload.arrivals
+    what = "requests/s" if workload.turns == 1 else f"conversations/s, {workload.turns} turns each,"
+    rate = f"{arrivals.rate_requests_per_s:g}"
+    if arrivals.pattern == "ramp":
+        return f"From {rate} to {arrivals.ramp_to_requests_per_s:g} {what}"
+    if arrivals.pattern == "on_off":
+        return f"At {rate} {what} for {arrivals.on_s:g} s, none for {arrivals.off_s:g} s in turn,"
+    return f"At {rate} {what}"
 
 
 def _share(value: float | None) -> str:

@@ -163,7 +163,7 @@ def _paired(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
     the difference lies in how many there are: there it is taken over slices of time.
     """
     left, right = _inside_by_request(one), _inside_by_request(other)
-    if any(run.workload.arrivals.users is not None for run in one.runs):
+    if any(run.workload.arrivals.kind == "closed" for run in one.runs):
         return _by_slices(one, other) if min(len(left), len(right)) >= LEAST_PAIRS else None
     keys = sorted(left.keys() & right.keys())
     if len(keys) < LEAST_PAIRS:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from homesplit.core.bench_result import (
     BenchResult,
     bench_document,
+    bench_sentence,
     energy_document,
     energy_sentence,
 )
@@ -19,6 +20,7 @@ from homesplit.core.compare_result import (
     mean_background,
     uneven_background,
 )
+from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
 from homesplit.core.served import Background, Energy, Timed, server_side
@@ -156,3 +158,27 @@ def test_a_box_that_does_not_tell_its_others_is_told_once() -> None:
     assert background_notes([mode, mode]) == [
         "a: whether other programs ran beside is not known: no /proc"
     ]
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "turns", "words"),
+    [
+        (Arrivals(rate_requests_per_s=2.0), 1, "At 2 requests/s of one"),
+        (
+            Arrivals(rate_requests_per_s=1.0, pattern="ramp", ramp_to_requests_per_s=10.0),
+            1,
+            "From 1 to 10 requests/s of one",
+        ),
+        (
+            Arrivals(rate_requests_per_s=8.0, pattern="on_off", on_s=2.0, off_s=3.0),
+            1,
+            "At 8 requests/s for 2 s, none for 3 s in turn, of one",
+        ),
+        (Arrivals(rate_requests_per_s=1.0), 3, "At 1 conversations/s, 3 turns each, of one"),
+    ],
+    ids=["steady", "ramp", "on and off", "conversations"],
+)
+def test_a_run_tells_the_rate_that_was_offered(arrivals: Arrivals, turns: int, words: str) -> None:
+    given = result(None, None)
+    run = replace(given, workload=replace(given.workload, arrivals=arrivals, turns=turns))
+    assert bench_sentence(run).removeprefix(LOOPBACK_LABEL).lstrip(": ").startswith(words)

@@ -162,7 +162,7 @@ def test_one_value_has_no_interval_and_equal_values_one_of_no_width() -> None:
 
 def in_a_closed_loop(mode: Mode, every_s: float) -> ModeRuns:
     """Users who are always answered in time, and so ask again each `every_s`."""
-    workload = msgspec.structs.replace(WORKLOAD, arrivals=Arrivals(users=2))
+    workload = msgspec.structs.replace(WORKLOAD, arrivals=Arrivals(kind="closed", users=2))
     plan = plan_load(WORKLOAD, seed=1, seconds=60.0)
     times = [every_s * number for number in range(int(60 / every_s))]
     logs = tuple(
