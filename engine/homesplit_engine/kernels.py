@@ -121,8 +121,8 @@ class FastGatedUp(nn.Module):
         """tokens x hidden -> tokens x intermediate."""
         if len(rows) <= FEW_ROWS or not self._halves:
             return _gated(self.joined(rows))
-        up, down = self._halves[1], self._halves[0]
-        return up.plus(rows, down.of(rows, "swish"), "mul")
+        first, second = self._halves
+        return second.plus(rows, first.of(rows, "swish"), "mul")
 
 
 def plus(linear: nn.Module, rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -173,8 +173,7 @@ class Int8Linear(nn.Module):
     """`nn.Linear` with weights of 8 bits, a scale per output, and inputs of up to 16, one per row.
 
     The inputs have as many levels as their sums of products leave room for in 32 bits, so that
-    every sum is exact: a row's answer is the same to the last bit whatever rows are beside it,
-    and whichever of these processors computes it.
+    every sum is exact: a row's answer is the same to the last bit whatever rows are beside it.
     """
 
     def __init__(self, linear: nn.Linear) -> None:

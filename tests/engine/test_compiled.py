@@ -9,10 +9,13 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+import torch
 from homesplit_engine.compiled import rows, warm
 from homesplit_engine.compiled.products import BLOCK, NEAR_ROWS, add_int8_product, add_product
 from homesplit_engine.compiled.tiles import FLOAT_STEP, INT8_STEP
+from homesplit_engine.kernels import FEW_ROWS, FastGatedUp, GatedUp
 from numpy.typing import NDArray
+from torch import nn
 
 COMPILE = """
 from homesplit_engine.compiled.warm import compile_all
@@ -179,3 +182,14 @@ def _plus_one(value: int) -> int:
 def test_every_kernel_of_a_model_is_compiled_beforehand() -> None:
     done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True)
     assert done.stdout.strip() == "[1, 1, 1, 1]", done.stderr
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("count", [3, FEW_ROWS + 1])
+def test_gate_and_up_are_alike_for_few_rows_and_for_many(count: int, packed: bool) -> None:
+    torch.manual_seed(0)
+    plain = GatedUp(nn.Linear(32, 24), nn.Linear(32, 24))
+    x = torch.randn(count, 32)
+    with torch.inference_mode():
+        expected = torch.nn.functional.silu(plain.joined(x)[:, :24]) * plain.joined(x)[:, 24:]
+        close(FastGatedUp(plain, packed=packed)(x).numpy(), expected.numpy())
