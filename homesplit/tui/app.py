@@ -110,6 +110,8 @@ class HomesplitApp(App[None]):
 
     async def _tick(self) -> None:
         """Draw again when something has happened since the last picture."""
+        if not self.is_running:
+            return
         await self._follow()
         told, stream = self.controller.version, self.controller.stream_version
         now_s = monotonic()

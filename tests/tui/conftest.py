@@ -28,6 +28,11 @@ class Recorded(Replay):
         self.own_boxes = False
         self.busy: set[str] = set()
 
+    def attach(self) -> None:
+        """All is told as soon as there is an app, and nothing after the first picture."""
+        super().attach()
+        self.begin()
+
     def wall_clock(self) -> datetime:
         """Five minutes after the sample's probes."""
         return datetime(2026, 1, 1, 12, 5, tzinfo=UTC)
@@ -114,6 +119,6 @@ def make_app(monkeypatch: pytest.MonkeyPatch) -> MakeApp:
 
     def make(told: Sequence[Event] | None = None) -> HomesplitApp:
         controller = Recorded(sample_run.whole_run() if told is None else told)
-        return HomesplitApp(controller, on_start=controller.begin)
+        return HomesplitApp(controller)
 
     return make

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from homesplit_engine.records import StepEvent
 from msgspec.structs import replace
 from textual.content import Content
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from homesplit.core import events
 from homesplit.replay import Replay
@@ -46,7 +47,17 @@ async def settled(pilot: Pilot[None]) -> None:
         await pilot._wait_for_screen()  # pyright: ignore[reportPrivateUsage]
         if app.is_running:
             await app._tick()  # pyright: ignore[reportPrivateUsage]
+    if app.is_running:
+        await drawn(app.screen)
     await pilot.pause()
+
+
+async def drawn(screen: Screen[Any]) -> None:
+    """What waits for the screen's next refresh is done, however late that comes."""
+    refreshed = asyncio.Event()
+    if screen.call_after_refresh(refreshed.set):
+        async with asyncio.timeout(60):
+            await refreshed.wait()
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:

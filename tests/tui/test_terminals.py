@@ -248,3 +248,31 @@ async def test_the_cursor_stays_with_the_newest_until_it_is_moved(make_app: Make
         rows.action_move(1)
         rows.set_rows(rows_of("d", "c", "b", "a"))
         assert rows.current == "b"
+
+
+@pytest.mark.parametrize("name", road.SCREENS)
+async def test_clocks_that_tick_while_the_app_closes_draw_on_nothing(
+    make_app: MakeApp, name: str
+) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, str(road.SCREENS.index(name) + 1))
+        screen = app.stage_screen
+        assert screen is not None
+        close = app._close_all  # pyright: ignore[reportPrivateUsage]
+
+        async def tick_then_close() -> None:
+            await screen.remove_children()
+            cast(Recorded, app.controller).emit(
+                events.StageFailed(stage="probe", what="no answer", where="atlas")
+            )
+            await app._tick()  # pyright: ignore[reportPrivateUsage]
+            for timer in list(screen._timers):  # pyright: ignore[reportPrivateUsage]
+                await timer._tick(next_timer=0, count=1)  # pyright: ignore[reportPrivateUsage]
+            screen.show()
+            closed.append(name)
+            await close()
+
+        closed: list[str] = []
+        app._close_all = tick_then_close  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
+    assert closed == [name]

@@ -99,8 +99,18 @@ class StageScreen(Screen[None]):
     def show_body(self) -> None:
         """Draw the state into the body."""
 
+    @property
+    def drawable(self) -> bool:
+        """Whether there is something to draw on: no more once the app closes.
+
+        Clocks still tick while the app takes its screens apart, widget by widget.
+        """
+        return self.app.is_running
+
     def show(self) -> None:
         """Draw the state as it is now."""
+        if not self.drawable:
+            return
         for name in ("#road", "#news", "#next"):
             self.query_one(name, LinesView).redraw()
         self.show_body()

@@ -117,6 +117,11 @@ class MonitorScreen(StageScreen):
         return self.controller.engine_now_s() if self._frozen_s is None else self._frozen_s
 
     @property
+    def seen(self) -> bool:
+        """Whether it lies before the person and stands."""
+        return self.is_current and self.drawable
+
+    @property
     def _window_s(self) -> float:
         return WINDOWS_S[self._zoom]
 
@@ -182,7 +187,7 @@ class MonitorScreen(StageScreen):
 
     def _move_strips(self) -> None:
         """Draw the strips when they have moved by a column; follow the steps even unseen."""
-        if not self.is_current:
+        if not self.seen:
             self._look()
             return
         now_s = self.now_s
@@ -197,7 +202,7 @@ class MonitorScreen(StageScreen):
         self.query_one("#strips", LinesView).redraw()
 
     def _show_figures(self) -> None:
-        if not self.is_current:
+        if not self.seen:
             return
         self._look()
         now_s = self.now_s
@@ -212,7 +217,7 @@ class MonitorScreen(StageScreen):
 
     def _show_slow(self) -> None:
         """What covers minutes: charts, boxes, link."""
-        if not self.is_current:
+        if not self.seen:
             return
         self.query_one("#box-lines", LinesView).redraw()
         if not self.query_one("#charts").display:
