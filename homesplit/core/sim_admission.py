@@ -10,8 +10,8 @@ SURE_SHARE = 0.8
 FIRST_TOKEN_S = 60.0
 """As the router's settings have it: nobody is let in to wait longer."""
 DEPLOYED_TTFT_S = 1.0
-"""As the router's settings have it: by this target a queue counts as standing, whatever target
-the requests name for themselves."""
+"""As the router's settings have it: by this target a queue counts as standing, unless the requests
+name a shorter one."""
 
 
 class SimAdmission:

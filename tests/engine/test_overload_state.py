@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from homesplit_engine.router.overload import CROWD, STANDS_TARGETS, Overload
+from homesplit_engine.router.overload import CROWD, MOST_TARGETS, STANDS_TARGETS, Overload
 
 LONG = STANDS_TARGETS
 
@@ -65,17 +65,61 @@ def test_without_a_target_there_is_no_such_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own_s", "alone_s", "limit_s"),
-    [(8.0, 0.1, 8.0), (0.1, 0.1, None), (None, 0.1, 1.0)],
-    ids=["its own", "no better alone", "the deployment's"],
+    ("own_s", "ahead_s", "until_s", "limit_s"),
+    [
+        (0.5, 0.8, 0.5 * LONG, 0.5),
+        (0.5, 0.8, 0.5 * LONG - 1, None),
+        (8.0, 5.0, LONG, 8.0),
+        (8.0, 5.0, LONG - 1, None),
+        (0.1, 5.0, LONG, None),
+        (None, 5.0, LONG, 1.0),
+        (None, 0.8, 3 * LONG, None),
+    ],
+    ids=[
+        "a queue that is short for others stands for it",
+        "it has not stood for long enough",
+        "a longer one is its limit once a queue stands for others",
+        "which has not stood for long enough",
+        "no better alone",
+        "the deployment's",
+        "short for the deployment's",
+    ],
 )
-def test_a_request_that_has_a_target_of_its_own_is_held_to_that_one(
-    own_s: float | None, alone_s: float, limit_s: float | None
+def test_a_request_that_has_a_target_of_its_own_is_judged_by_that_one(
+    own_s: float | None, ahead_s: float, until_s: float, limit_s: float | None
 ) -> None:
     overload = Overload(1.0)
+    seen = [
+        overload.limit_s(ahead_s, 0.1, step / 2, own_s=own_s)
+        for step in range(int(2 * until_s) + 1)
+    ]
+    assert seen[-1] == limit_s
+
+
+def test_every_watch_sees_every_newcomer() -> None:
+    overload = Overload(1.0)
+    for number, step in enumerate(range(int(2 * LONG))):
+        overload.limit_s(5.0, 0.1, step / 2, own_s=(None, 0.5, 8.0)[number % 3])
+    limits = [overload.limit_s(5.0, 0.1, LONG, own_s=own_s) for own_s in (None, 0.5, 8.0)]
+    assert limits == [1.0, 0.5, 8.0]
+
+
+def test_only_so_many_targets_are_watched_for_and_the_deployments_always() -> None:
+    overload = Overload(1.0)
     for now_s, ahead_s in standing(LONG):
-        overload.limit_s(ahead_s, alone_s, now_s)
-    assert overload.limit_s(5.0, alone_s, LONG, own_s=own_s) == limit_s
+        for more in range(3 * MOST_TARGETS):
+            assert overload.limit_s(ahead_s, 0.1, now_s, own_s=0.5 - more / 1000) in (
+                None,
+                0.5 - more / 1000,
+            )
+    assert len(overload._watches) == MOST_TARGETS  # pyright: ignore[reportPrivateUsage]
+    assert overload.limit_s(5.0, 0.1, LONG) == 1.0
+
+
+def test_without_a_deployments_target_a_requests_own_still_holds() -> None:
+    overload = Overload(None)
+    seen = [overload.limit_s(ahead_s, 0.1, now_s, own_s=1.0) for now_s, ahead_s in standing(LONG)]
+    assert (seen[0], seen[-1]) == (None, 1.0)
 
 
 @pytest.mark.parametrize(
