@@ -7,6 +7,7 @@ to the hand-off until `ended` has been called, which happens exactly once for ea
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from msgspec import Struct
 from zmq.utils.monitor import recv_monitor_message
 
 from homesplit_engine.cache import KvPool, Place
-from homesplit_engine.handoff.frames import SEND_FROM_BYTES
+from homesplit_engine.handoff.frames import FRAME_BYTES, SEND_FROM_BYTES
 from homesplit_engine.handoff.layout import Piece, cut, pack, piece_bytes
 from homesplit_engine.records import TransferEvent
 from homesplit_engine.wire import sockets
@@ -43,6 +44,11 @@ from homesplit_engine.wire.wake import Waker
 STALL_S = 5.0
 """A peer that takes nothing for this long is given up: ZeroMQ asks for more when half of the
 queued frames have gone, so a link of 4 Mbit/s or more is never taken for one that stands still."""
+SLOWEST_BYTES_PER_S = 5e5
+"""That link's rate."""
+ON_THE_WAY_BYTES = sockets.KV_HWM * FRAME_BYTES + 2**22
+"""What may have been taken and not yet sent: ZeroMQ's frames, and as much as Linux buffers for a
+connection (`tcp_wmem`, 4 MiB unless set otherwise)."""
 WAIT_MS = 50
 """How often the thread looks at deadlines when nothing comes."""
 _REPLY_BYTES = 2**20
@@ -95,7 +101,8 @@ class Outgoing:
         self.seal = Seal(target.secret.seal_key)
         self.messages = 0
         """How many have been sealed; each has its own number."""
-        self.closed_s: float | None = None
+        self.answer_due_s = math.inf
+        """Until its last message was taken."""
         self.opened = False
         self.over = False
 
@@ -317,7 +324,10 @@ class Sender:
                 first_token=first_token,
             ),
         )
-        outgoing.closed_s = time.monotonic()
+        closed_s = time.monotonic()
+        begun_s = closed_s if outgoing.start_s is None else outgoing.start_s
+        unanswered = sum(one.bytes for one in self._waiting.values())
+        outgoing.answer_due_s = answer_due_s(begun_s, closed_s, unanswered)
 
     def _send(
         self, outgoing: Outgoing, message: KvMessage, frame: memoryview | None = None
@@ -361,7 +371,7 @@ class Sender:
                 self._lose(key, "the connection was lost" if lost else "it does not let us in")
         now = time.monotonic()
         for outgoing in list(self._waiting.values()):
-            late = now > _answer_due_s(outgoing)
+            late = now > outgoing.answer_due_s
             if outgoing.given_up is not None:
                 self._abandon(outgoing, outgoing.given_up)
             elif late or now > outgoing.deadline_s:
@@ -437,8 +447,12 @@ def _sealed(outgoing: Outgoing, message: KvMessage, frame: memoryview | None = N
     return outgoing.seal.message(envelope, message, frame)
 
 
-def _answer_due_s(outgoing: Outgoing) -> float:
-    """When the peer's answer is overdue: what is queued may take as long as what was sent."""
-    if outgoing.closed_s is None or outgoing.start_s is None:
-        return float("inf")
-    return outgoing.closed_s + STALL_S + (outgoing.closed_s - outgoing.start_s)
+def answer_due_s(begun_s: float, closed_s: float, unanswered_bytes: int) -> float:
+    """When the peer's answer to a hand-off is overdue.
+
+    `closed_s` is when its last message was taken; `unanswered_bytes` are those taken by then of
+    it and of others to the same peer. A short one is taken at once, however slow the link is: so
+    what may still be on the way has the time that it takes on the slowest link.
+    """
+    on_the_way_s = min(unanswered_bytes, ON_THE_WAY_BYTES) / SLOWEST_BYTES_PER_S
+    return closed_s + STALL_S + max(closed_s - begun_s, on_the_way_s)
