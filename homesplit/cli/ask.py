@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import sys
-import termios
 from collections.abc import Generator
 
+from homesplit.errors import HomesplitError
+
 _LONGEST_BYTES = 4096
+_WINDOWS = os.name == "nt"
 _LOCAL_FLAGS = 3
 """Where termios keeps the flags that say whether what is typed is shown."""
 
@@ -28,7 +30,7 @@ class AskTerminal:
 
     async def secret(self, prompt: str) -> str | None:
         """A passphrase or password; None when nothing is typed."""
-        with _unseen(sys.stdin.fileno()):
+        with contextlib.nullcontext() if _WINDOWS else _unseen(sys.stdin.fileno()):
             answer = await _ask(prompt)
         print(file=sys.stderr, flush=True)
         return answer or None
@@ -39,6 +41,13 @@ async def _ask(question: str) -> str | None:
 
     No thread reads it: that could not be broken off, and Ctrl-C would hang until Enter.
     """
+    if _WINDOWS:
+        # Its event loop can wait for no console.
+        raise HomesplitError(
+            f"this has to be asked, and a Windows console can't be: {question.strip()}",
+            do_next="Log in once with `ssh` so that the host key is known, and give the key to "
+            "ssh-agent; or run homesplit in WSL.",
+        )
     print(question, end="", file=sys.stderr, flush=True)
     terminal, typed = sys.stdin.fileno(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -54,6 +63,8 @@ async def _ask(question: str) -> str | None:
 @contextlib.contextmanager
 def _unseen(terminal: int) -> Generator[None]:
     """What is typed meanwhile is not shown; the terminal is as it was afterwards."""
+    import termios  # Windows has none
+
     before = termios.tcgetattr(terminal)
     hidden = termios.tcgetattr(terminal)
     hidden[_LOCAL_FLAGS] &= ~termios.ECHO

@@ -57,10 +57,10 @@ def _sweep(path: Path) -> None:
 
 
 def _lives(pid: int) -> bool:
+    # Only now: nearly never needed, and slow to import. (os.kill(pid, 0) ends it on Windows.)
+    import psutil
+
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
+        return psutil.pid_exists(pid)
+    except OverflowError:
         return True
-    return True

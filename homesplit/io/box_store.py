@@ -11,6 +11,9 @@ from msgspec import Struct
 from homesplit.io.atomic import write_atomically
 from homesplit.io.paths import Paths
 
+MOST_BOXES = 256
+"""Kept at most: whoever shows a new key at every look must not fill the disk."""
+
 
 class KnownBox(Struct, frozen=True, kw_only=True):
     """One box as it was last met."""
@@ -46,8 +49,13 @@ def find_box(paths: Paths, name: str) -> KnownBox | None:
 
 
 def remember_box(paths: Paths, box: KnownBox) -> None:
-    """Keep a box, in the place of an older record of the same name or key."""
+    """Keep a box, in the place of an older record of the same name or key.
+
+    Past the bound the oldest one goes that nobody ever logged in to, else the oldest of all.
+    """
     others = [b for b in load_boxes(paths) if b.name != box.name and b.host_key != box.host_key]
+    while len(others) >= MOST_BOXES:
+        others.remove(next((b for b in others if b.user is None), others[0]))
     tables = [_table(b) for b in [*others, box]]
     write_atomically(boxes_file(paths), tomli_w.dumps({"box": tables}).encode())
 

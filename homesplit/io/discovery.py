@@ -76,6 +76,7 @@ class Browser:
         self._interfaces = list(interfaces)
         self._on_change = on_change
         self._hints: dict[tuple[str, str], list[Hint]] = {}
+        self._overfull = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._zeroconf: AsyncZeroconf | None = None
         self._browser: AsyncServiceBrowser | None = None
@@ -98,6 +99,11 @@ class Browser:
         """All that is announced now."""
         return [hint for hints in list(self._hints.values()) for hint in hints][:_MOST_HINTS]
 
+    @property
+    def overfull(self) -> bool:
+        """Whether more was announced than is listed."""
+        return self._overfull
+
     async def close(self) -> None:
         """Stop listening."""
         for task in self._tasks:
@@ -115,8 +121,10 @@ class Browser:
             if self._hints.pop((service_type, name), None) is not None:
                 self._on_change()
             return
-        if len(self._tasks) < _MOST_HINTS:
-            self._spawn(self._resolve(service_type, name), f"resolve {name!r}")
+        if len(self._tasks) >= _MOST_HINTS:
+            self._leave_out()
+            return
+        self._spawn(self._resolve(service_type, name), f"resolve {name!r}")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -144,7 +152,19 @@ class Browser:
         ):  # a stranger's malformed record raises anything; it must not end the search
             return
         if hints:
-            self._hints[service_type, name] = hints
+            self._keep((service_type, name), hints)
+
+    def _keep(self, key: tuple[str, str], hints: list[Hint]) -> None:
+        """List what was announced; past the bound, what is listed stays and more is left out."""
+        if key not in self._hints and len(self._hints) >= _MOST_HINTS:
+            self._leave_out()
+            return
+        self._hints[key] = hints
+        self._on_change()
+
+    def _leave_out(self) -> None:
+        if not self._overfull:
+            self._overfull = True
             self._on_change()
 
 

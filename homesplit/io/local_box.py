@@ -45,7 +45,8 @@ class LocalBox(Box):
             )
         except OSError as error:
             raise UnreachableError(
-                f"`sh` can't be started here: {error}.", do_next="Check that /bin/sh is there."
+                f"`sh` can't be started here: {error}.",
+                do_next="Check that /bin/sh is there; on Windows run homesplit in WSL.",
             ) from error
 
         def kill() -> None:

@@ -183,6 +183,10 @@ async def local_engine(
     Each worker is pinned to its share of the cores. After a failure the logs stay, which errors
     name. Raises EngineError.
     """
+    if os.name == "nt":
+        raise EngineError(
+            "the engine runs on Linux and macOS only", do_next="Run homesplit in WSL."
+        )
     if not engine_is_installed():
         raise EngineError(
             "the engine's packages are not installed here",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
+import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ async def file_lock(path: Path, *, what: str, wait_s: float) -> AsyncGenerator[N
     The system frees the lock when its holder ends, however it ends, so none goes stale.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         await _take(handle, path, what, time.monotonic() + wait_s)
         yield
@@ -33,8 +33,8 @@ async def file_lock(path: Path, *, what: str, wait_s: float) -> AsyncGenerator[N
 async def _take(handle: int, path: Path, what: str, deadline_s: float) -> None:
     while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            _lock(handle)
+        except (BlockingIOError, PermissionError):
             if time.monotonic() >= deadline_s:
                 raise HomesplitError(
                     f"Another homesplit on this machine is busy with {what}.",
@@ -44,3 +44,15 @@ async def _take(handle: int, path: Path, what: str, deadline_s: float) -> None:
             await asyncio.sleep(_POLL_S)
         else:
             return
+
+
+def _lock(handle: int) -> None:
+    """Take the lock, or raise at once where another has it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -83,6 +83,11 @@ def _take(line: bytes, kept: deque[str], seen: Callable[[str], None] | None) -> 
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is not None:
         return
+    if os.name == "nt":
+        # No groups of processes to signal there.
+        process.kill()
+        await process.wait()
+        return
     _signal(process.pid, signal.SIGTERM)
     try:
         await asyncio.wait_for(process.wait(), _END_WAIT_S)

@@ -27,6 +27,10 @@ from homesplit.stages.context import Context
 
 _WATCH_EVERY_S = 10.0
 _SETTLE_S = 0.5
+_OVERFULL = (
+    "So much is announced here that some of it is left out: name a machine by its address, as "
+    "`homesplit discover user@192.168.1.20`."
+)
 
 
 async def discover(
@@ -41,6 +45,8 @@ async def discover(
             ctx.emit(Progress(stage="discover", step="mdns", sentence=f"{trouble}."))
         else:
             await asyncio.sleep(seconds)
+        if browser.overfull:
+            _tell_overfull(ctx)
         boxes = await _look(ctx, browser, typed)
     finally:
         await browser.close()
@@ -58,6 +64,7 @@ async def watch(ctx: Context) -> None:
     changed = asyncio.Event()
     browser = Browser(browsing_addresses(), changed.set)
     seen: dict[str, FoundBox] = {}
+    told = False
     try:
         trouble = await browser.start()
         if trouble:
@@ -66,6 +73,9 @@ async def watch(ctx: Context) -> None:
             boxes = {box.name: box for box in await _look(ctx, browser, ())}
             _tell_changes(ctx, seen, boxes)
             seen = boxes
+            if browser.overfull and not told:
+                told = True
+                _tell_overfull(ctx)
             changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_WATCH_EVERY_S):
@@ -74,6 +84,10 @@ async def watch(ctx: Context) -> None:
             await asyncio.sleep(_SETTLE_S)
     finally:
         await browser.close()
+
+
+def _tell_overfull(ctx: Context) -> None:
+    ctx.emit(Progress(stage="discover", step="mdns", sentence=_OVERFULL))
 
 
 def _tell_changes(ctx: Context, before: dict[str, FoundBox], after: dict[str, FoundBox]) -> None:

@@ -47,6 +47,32 @@ def test_the_terminal_app_starts_without_the_engine() -> None:
     assert not loaded_after("import homesplit.tui.app") & HEAVY
 
 
+_WITHOUT_POSIX = """
+import importlib, pkgutil, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("termios", "fcntl", "pwd", "grp", "resource", "tty", "pty"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+# What others bring finds for itself what Windows has; only our own modules are asked.
+import asyncssh, platformdirs, psutil, textual.app, zeroconf.asyncio
+for name in [n for n in sys.modules if n in ("termios", "fcntl", "pwd", "grp", "resource")]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Absent())
+import homesplit
+for found in pkgutil.walk_packages(homesplit.__path__, "homesplit."):
+    if not found.name.endswith("__main__"):
+        importlib.import_module(found.name)
+"""
+
+
+def test_a_desk_without_posix_modules_imports_all_of_the_app() -> None:
+    loaded = loaded_after(_WITHOUT_POSIX)
+    assert "homesplit" in loaded
+    assert not loaded & {"termios", "fcntl", "resource"}
+
+
 def test_the_import_contracts_hold() -> None:
     done = subprocess.run(
         [str(Path(sys.executable).with_name("lint-imports"))],

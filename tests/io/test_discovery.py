@@ -13,6 +13,7 @@ from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from homesplit.core.found import Hint
+from homesplit.io.box_store import KnownBox, load_boxes, remember_box
 from homesplit.io.discovery import (
     Browser,
     configured_hints,
@@ -21,6 +22,7 @@ from homesplit.io.discovery import (
     try_hints,
 )
 from homesplit.io.known_hosts import remember
+from homesplit.io.paths import Paths
 
 SSH = "_ssh._tcp.local."
 PATIENCE_S = 60.0
@@ -81,6 +83,50 @@ async def test_who_looks_is_announced_but_does_not_find_itself() -> None:
     finally:
         await browser.close()
         await looker.async_close()
+
+
+async def test_who_announces_without_end_fills_the_list_but_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("homesplit.io.discovery._MOST_HINTS", 3)
+    changed = asyncio.Event()
+    browser = Browser(["127.0.0.1"], changed.set)
+    announcer = AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
+    services = [
+        AsyncServiceInfo(
+            SSH,
+            f"flood{i}.{SSH}",
+            port=22,
+            addresses=[socket.inet_aton(f"192.0.2.{i}")],
+            server=f"flood{i}.local.",
+        )
+        for i in range(8)
+    ]
+    try:
+        assert await browser.start() is None
+        for info in services:
+            await announcer.async_register_service(info, cooperating_responders=True)
+        async with asyncio.timeout(PATIENCE_S):
+            while not browser.overfull:
+                await changed.wait()
+                changed.clear()
+        assert len(browser.hints()) <= 3
+    finally:
+        await announcer.async_close()
+        await browser.close()
+
+
+def test_boxes_met_before_are_bounded_and_those_logged_in_to_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homesplit.io.box_store.MOST_BOXES", 3)
+    paths = Paths(config=tmp_path / "c", cache=tmp_path / "k", data=tmp_path / "d")
+    for name, user in (("own", "me"), ("b1", None), ("b2", None), ("b3", None), ("b4", "me")):
+        remember_box(paths, KnownBox(name=name, host_key=f"SHA256:{name}", user=user))
+    assert [b.name for b in load_boxes(paths)] == ["own", "b3", "b4"]
+    for name in ("b5", "b6"):
+        remember_box(paths, KnownBox(name=name, host_key=f"SHA256:{name}", user="me"))
+    assert [b.name for b in load_boxes(paths)] == ["b4", "b5", "b6"]
 
 
 def test_hostile_records_give_no_hint() -> None:
