@@ -147,6 +147,9 @@ class Replay(Controller):
         """A recording has no demo of its own."""
         self.begin()
 
+    def look_at_boxes(self) -> None:
+        """What lay on them was recorded."""
+
     def read_notebook(self) -> None:
         """The recording has its entries; this machine's own are none of it."""
 

@@ -17,6 +17,7 @@ from homesplit.view import road
 
 OWN = ("deploy", "down", "remove", "status")
 """Stages of this app that write the record, or read it already."""
+CHANGING = ("deploy", "down", "remove")
 
 
 class Deploying(Serving, Loading):
@@ -67,6 +68,19 @@ class Deploying(Serving, Loading):
             self.connect()
 
         self.start("deploy", work)
+        self.after("deploy", self.look_at_boxes)
+
+    def look_at_boxes(self) -> None:
+        """See what lies on the boxes, unless it is in use or is being changed; asks nobody."""
+        if self.demo or road.is_serving(self.state) or any(self.running(one) for one in CHANGING):
+            return
+
+        async def work(ctx: Context) -> None:
+            module = stage_module("brought")
+            told = await module.lying(Context(emit=ctx.emit, paths=ctx.paths))
+            self.emit(events.BroughtSeen(boxes=told))
+
+        self.start("look", work)
 
     def _compare_fit(self, before: Deployment | None, now: Deployment) -> None:
         """Forget a load that was fitted to other boxes or another model."""
@@ -131,6 +145,7 @@ class Deploying(Serving, Loading):
             self.emit(events.DeploymentSeen(deployment=None))
 
         self.start("down", work)
+        self.after("down", self.look_at_boxes)
 
     def remove(self) -> None:
         """Take everything off the chosen boxes, or off those that serve when none is chosen."""
@@ -143,6 +158,7 @@ class Deploying(Serving, Loading):
             self.emit(events.DeploymentSeen(deployment=None))
 
         self.start("remove", work)
+        self.after("remove", self.look_at_boxes)
 
     def _let_go(self) -> None:
         """Offer no more requests to what is about to end, and follow it no longer."""
@@ -150,8 +166,9 @@ class Deploying(Serving, Loading):
             self.cancel(name)
 
     def removable_boxes(self) -> tuple[str, ...]:
-        """The chosen boxes; after a new start, those of the deployment that was found."""
-        return self.state.choices.boxes or self.deployed_boxes()
+        """The chosen boxes; after a new start, those that serve, or that something lies on."""
+        lying = tuple(one.box for one in self.state.brought if one.folder)
+        return self.state.choices.boxes or self.deployed_boxes() or lying
 
 
 def _what(deployment: Deployment) -> tuple[object, ...]:

@@ -47,6 +47,7 @@ class StageRunner:
         self.ask: Ask = ask or AskNobody()
         self._log = log
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.get_ident()
         self._lead_s: float | None = None
@@ -126,8 +127,8 @@ class StageRunner:
         return task is not None and not task.done()
 
     def start(self, name: str, work: Callable[[Context], Awaitable[object]]) -> None:
-        """Run a stage as a task; a stage that runs already is left alone."""
-        if self.running(name):
+        """Run a stage as a task; one that runs is left alone, and none begins once all ends."""
+        if self.running(name) or self._closed:
             return
         self._tasks[name] = asyncio.create_task(self._run(name, work), name=name)
 
@@ -198,13 +199,16 @@ class StageRunner:
 
     async def close(self) -> None:
         """Stop everything that runs here; engines on boxes go on."""
+        self._closed = True
         tasks = [task for task in self._tasks.values() if not task.done()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=15)
-        if self._log is not None:
-            self._log.close()
+        # What a thread tells later is in no log.
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
 
     def dismiss_failure(self) -> None:
         """Take the newest failure off the screen."""

@@ -22,6 +22,7 @@ from homesplit_engine.events import (
 from homesplit_engine.words import Figures
 from msgspec import Struct
 
+from homesplit.core.brought import Brought
 from homesplit.core.choices import Choices
 from homesplit.core.deployment import Deployment, DeployPlan
 from homesplit.core.link import LinkProfile
@@ -115,6 +116,12 @@ class DeploymentSeen(Struct, frozen=True, kw_only=True, tag=True):
     deployment: Deployment | None
 
 
+class BroughtSeen(Struct, frozen=True, kw_only=True, tag=True):
+    """What lies on the boxes that this desk brought something to."""
+
+    boxes: tuple[Brought, ...]
+
+
 class LoadStarted(Struct, frozen=True, kw_only=True, tag=True):
     """A load generator began."""
 
@@ -184,6 +191,7 @@ Event = (
     | PlanMapped
     | DeployPlanned
     | DeploymentSeen
+    | BroughtSeen
     | EngineEvent
     | LoadStarted
     | LoadEnded

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from homesplit.core import events
+from homesplit.core.brought import Brought
 from homesplit.core.choices import Choices
 from homesplit.core.deployment import Deployment, DeployPlan
 from homesplit.core.engine_state import MAX_STEPS, Done, Engine, after, ring
@@ -92,6 +93,8 @@ class RunState(Struct, frozen=True, kw_only=True):
     plan_map: PlanMap | None = None
     deploy_plan: DeployPlan | None = None
     deployment: Deployment | None = None
+    brought: tuple[Brought, ...] = ()
+    """What lay on each box when it was last looked at."""
     engine: Engine = field(default_factory=Engine)
     load: Load = field(default_factory=Load)
     compared: tuple[events.CompareRun, ...] = ()
@@ -157,6 +160,8 @@ def apply(state: RunState, event: events.Event) -> RunState:
             return replace(state, deploy_plan=plan)
         case events.DeploymentSeen(deployment=deployment):
             return _deployment_seen(state, deployment)
+        case events.BroughtSeen(boxes=boxes):
+            return replace(state, brought=boxes)
         case events.LoadStarted():
             return _load_started(state, event)
         case events.LoadEnded():

@@ -43,6 +43,13 @@ async def standing(ctx: Context, boxes: tuple[str, ...] = ()) -> Standing:
     return Standing(deployment=seen.deployment, brought=tuple(brought))
 
 
+async def lying(ctx: Context) -> tuple[Brought, ...]:
+    """What lies on each box that this desk brought something to; changes nothing."""
+    names = DeployStore(ctx.paths.deployments).brought_to()
+    async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
+        return tuple(await asyncio.gather(*(_look(connections, name) for name in names)))
+
+
 def _to_look_at(
     ctx: Context, boxes: tuple[str, ...], deployment: Deployment | None
 ) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from homesplit.core.deployment import Change, DeployedBox, Deployment, DeployPla
 from homesplit.core.events import Progress
 from homesplit.core.state import LogLine, RunState
 from homesplit.view import numbers
+from homesplit.view.brought import lying_there
 from homesplit.view.spans import EMPTY, Line, Lines, Span, bar, beside, clean, crop, fit, line, wrap
 
 NOTHING_PLANNED = (
@@ -27,14 +28,21 @@ _BESIDE = {"environment": "model"}
 def body(state: RunState, width: int) -> Lines:
     """The deployment as it stands: running boxes, progress, or the list of changes."""
     boxes = _boxes(state)
+    head = () if _is_begun(state) else wrap(NOTHING_PLANNED, width, "dim")
     if not boxes:
-        return wrap(NOTHING_PLANNED, width, "dim")
+        return head
     side = len(boxes) if width >= 76 else 1
     card = (width - 2 * (side - 1)) // side
     blocks = [_box(state, box, card) for box in boxes]
+    gap = (EMPTY,) if head else ()
     if side == 1:
-        return tuple(row for block in blocks for row in (*block, EMPTY))
-    return beside([(block, card) for block in blocks])
+        return (*head, *gap, *(row for block in blocks for row in (*block, EMPTY)))
+    return (*head, *gap, *beside([(block, card) for block in blocks]))
+
+
+def _is_begun(state: RunState) -> bool:
+    """Whether there is more to show than what lies on the boxes."""
+    return bool(state.deploy_plan or state.deployment or state.stage("deploy").progress)
 
 
 def _boxes(state: RunState) -> tuple[str, ...]:
@@ -42,7 +50,8 @@ def _boxes(state: RunState) -> tuple[str, ...]:
         return state.deploy_plan.boxes
     if state.deployment is not None:
         return tuple(box.box for box in state.deployment.boxes)
-    return tuple(dict.fromkeys(p.box for p in state.stage("deploy").progress if p.box))
+    told = dict.fromkeys(p.box for p in state.stage("deploy").progress if p.box)
+    return tuple(told) or tuple(one.box for one in state.brought if one.folder or one.why)
 
 
 def _box(state: RunState, box: str, width: int) -> Lines:
@@ -63,7 +72,16 @@ def _box(state: RunState, box: str, width: int) -> Lines:
     deployed = _deployed(state.deployment, box)
     if deployed is not None:
         rows.extend((EMPTY, *_running(deployed, width)))
+    brought = next((one for one in state.brought if one.box == box), None)
+    if brought is not None and not _is_at_work(state, deployed):
+        rows.extend((*((EMPTY,) if rows[-1] else ()), *lying_there(brought, width)))
     return tuple(rows)
+
+
+def _is_at_work(state: RunState, deployed: DeployedBox | None) -> bool:
+    """Whether what lies on a box is in use, or is being changed."""
+    running = deployed is not None and deployed.state == "running"
+    return running or state.stage("deploy").status == "running"
 
 
 def _deployed(deployment: Deployment | None, box: str) -> DeployedBox | None:

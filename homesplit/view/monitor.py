@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from homesplit_engine.records import RequestRecord, WorkerStatus
@@ -15,7 +15,7 @@ from homesplit.view import numbers
 from homesplit.view.history import figure
 from homesplit.view.link_use import Moves, link_lines, link_use
 from homesplit.view.plan import LEDGER_PARTS, stacked
-from homesplit.view.prompt_classes import PromptClass
+from homesplit.view.prompt_classes import PromptClass, place_by_length
 from homesplit.view.spans import (
     Line,
     Lines,
@@ -96,14 +96,12 @@ def panel(
     """TTFT (`ttft`), TPOT (`tpot`) or longest gap (`gap`) of the requests `seen` of late."""
     known: list[float] = []
     apart: list[list[float]] = [[] for _ in classes]
-    highs = [one.high for one in classes]
+    place = place_by_length(classes)
     for done in seen:
         value = figure(done, which) if done.outcome == "completed" else None
         if value is not None:
             known.append(value)
-            place = bisect_right(highs, done.prompt_tokens)
-            if place < len(apart):
-                apart[place].append(value)
+            apart[place(done.prompt_tokens)].append(value)
     whole = percentiles(known)
     return Panel(
         title={"ttft": "TTFT", "tpot": "TPOT", "gap": "longest wait"}[which],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -17,23 +18,18 @@ LOOKS = (("decode", "•"), ("handoff", "▴"), ("prefill", "◆"), ("mixed", "�
 
 
 class PromptClass(Struct, frozen=True, kw_only=True):
-    """A class by its prompts' tokens: from `low`, up to but not including `high`."""
+    """A class by its prompts' tokens: fewer than `high`, and as many as the one before ends at."""
 
     name: str
-    low: int
     high: int
     role: str
     marker: str
-
-    def holds(self, prompt_tokens: int) -> bool:
-        """Whether a prompt of this length belongs here."""
-        return self.low <= prompt_tokens < self.high
 
 
 def prompt_classes(load: Load) -> tuple[PromptClass, ...]:
     """The workload's classes, parted halfway between neighbours: templates add some tokens."""
     if not load.classes:
-        names = (("short", 0, 128), ("medium", 128, 512), ("long", 512, MOST))
+        names = (("short", 128), ("medium", 512), ("long", MOST))
         return tuple(_made(n, *one) for n, one in enumerate(names))
     return _parted(load.classes)
 
@@ -50,13 +46,19 @@ def _parted(classes: Sequence[LengthClass]) -> tuple[PromptClass, ...]:
         else:
             joined.append((one.name, low, high))
     cuts = [round(math.sqrt(a[2] * b[1])) for a, b in pairwise(joined)]
-    ends = (0, *cuts, MOST)
-    return tuple(_made(n, name, ends[n], ends[n + 1]) for n, (name, _, _) in enumerate(joined))
+    ends = (*cuts, MOST)
+    return tuple(_made(n, name, ends[n]) for n, (name, _, _) in enumerate(joined))
 
 
-def _made(number: int, name: str, low: int, high: int) -> PromptClass:
+def _made(number: int, name: str, high: int) -> PromptClass:
     role, marker = LOOKS[number]
-    return PromptClass(name=name, low=low, high=high, role=role, marker=marker)
+    return PromptClass(name=name, high=high, role=role, marker=marker)
+
+
+def place_by_length(classes: Sequence[PromptClass]) -> Callable[[int], int]:
+    """Tells the place among `classes`, which are not none, of a prompt of so many tokens."""
+    highs, last = [one.high for one in classes], len(classes) - 1
+    return lambda prompt_tokens: min(bisect_right(highs, prompt_tokens), last)
 
 
 def legend(classes: Sequence[PromptClass]) -> str:

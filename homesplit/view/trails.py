@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 
 from homesplit.core.engine_state import Done, Engine
-from homesplit.view.prompt_classes import PromptClass
+from homesplit.view.prompt_classes import PromptClass, place_by_length
 
 SPAN_S = 180.0
 FIGURES = ("ttft", "tpot")
@@ -40,7 +39,7 @@ class Trails:
         self._seen = 0
         self._first_s = first_s
         self._trails = {which: [Trail() for _ in self.classes] for which in FIGURES}
-        self._highs = [one.high for one in self.classes]
+        self._place = place_by_length(self.classes)
 
     def take(self, engine: Engine, classes: Sequence[PromptClass]) -> None:
         """Look at the requests that ended since the last time; other classes part all anew."""
@@ -58,7 +57,7 @@ class Trails:
             trail.forget_before((engine.latest_s or 0.0) - SPAN_S)
 
     def _add(self, done: Done) -> None:
-        place = min(bisect_right(self._highs, done.prompt_tokens), len(self.classes) - 1)
+        place = self._place(done.prompt_tokens)
         for which, value in (("ttft", done.ttft_s), ("tpot", done.tpot_s)):
             if value is not None:
                 trail = self._trails[which][place]

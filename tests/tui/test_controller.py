@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from homesplit.controller import Controller, Served
 from homesplit.controller.runner import MOST_WAITING
 from homesplit.core import events
 from homesplit.core.alone import Alone
+from homesplit.core.brought import Brought
 from homesplit.core.choices import names_targets
 from homesplit.core.plan import Plan, Suited
 from homesplit.core.plan_map import PlanMap
@@ -22,7 +24,7 @@ from homesplit.core.workload import Targets
 from homesplit.errors import HomesplitError
 from homesplit.io.paths import Paths
 from homesplit.replay import LONGEST_GAP_S, Replay
-from homesplit.stages.context import Context
+from homesplit.stages.context import AskNobody, Context
 from homesplit.stages.notebook import list_entries
 from homesplit.stages.plan import PlanQuestion
 from tests.tui import sample_run
@@ -127,6 +129,55 @@ async def test_the_targets_that_fit_are_taken_from_the_plan_and_asked_with() -> 
     assert controller.state.choices.targets == Targets(ttft_s=3.0, tpot_s=0.2)
     assert not names_targets(controller.state.choices)
     assert adviser.asked
+
+
+LEFT = Brought(box="atlas", folder="/home/a/.homesplit")
+
+
+async def test_what_lies_on_the_boxes_is_looked_at_and_can_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def lying(ctx: Context) -> tuple[Brought, ...]:
+        assert isinstance(ctx.ask, AskNobody)
+        return (LEFT, Brought(box="borea"))
+
+    monkeypatch.setattr("homesplit.stages.brought.lying", lying)
+    controller = Controller()
+    controller.look_at_boxes()
+    await controller.ended("look")
+    assert controller.state.brought == (LEFT, Brought(box="borea"))
+    assert controller.removable_boxes() == ("atlas",)
+    assert not controller.state.failures
+
+
+async def test_boxes_that_serve_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lying(ctx: Context) -> tuple[Brought, ...]:
+        raise AssertionError("they were looked at")
+
+    monkeypatch.setattr("homesplit.stages.brought.lying", lying)
+    controller = Controller()
+    for event in sample_run.deployed():
+        controller.emit(event)
+    controller.look_at_boxes()
+    await controller.ended("look")
+    assert not controller.state.failures
+
+
+async def test_what_follows_a_stage_does_not_begin_once_the_app_closes() -> None:
+    controller = Controller()
+    began: list[str] = []
+
+    async def wait(ctx: Context) -> None:
+        await asyncio.Event().wait()
+
+    async def follow(ctx: Context) -> None:
+        began.append("follow")
+
+    controller.start("deploy", wait)
+    controller.after("deploy", lambda: controller.start("look", follow))
+    await controller.close()
+    await controller.ended("look")
+    assert began == []
 
 
 async def test_a_recording_refuses_everything_that_would_act_on_a_machine() -> None:

@@ -18,7 +18,7 @@ from homesplit.view.charts import requests_chart
 from homesplit.view.history import SLOTS, History
 from homesplit.view.link_use import Moves, link_use
 from homesplit.view.monitor import panel, recent, span_words
-from homesplit.view.prompt_classes import prompt_classes
+from homesplit.view.prompt_classes import place_by_length, prompt_classes
 from homesplit.view.running import running
 from homesplit.view.scatter import scatter
 from homesplit.view.spans import plain
@@ -71,10 +71,9 @@ def test_the_span_says_how_much_of_the_mode_was_seen() -> None:
 
 def test_classes_are_the_workloads_own_and_parted_between_them() -> None:
     found = prompt_classes(Load(classes=(kind("long", 200, 400), kind("short", 16, 50))))
-    assert [(one.name, one.holds(60), one.holds(300)) for one in found] == [
-        ("short", True, False),
-        ("long", False, True),
-    ]
+    place = place_by_length(found)
+    parted = {tokens: found[place(tokens)].name for tokens in (1, 60, 99, 100, 300, 10**10)}
+    assert list(parted.values()) == ["short"] * 3 + ["long"] * 3
 
 
 def test_classes_of_the_same_lengths_are_one() -> None:

@@ -55,6 +55,10 @@ class DeployScreen(StageScreen):
         for name in ("#summary", "#boxes", "#log-lines"):
             self.query_one(name, LinesView).redraw()
 
+    def on_screen_resume(self) -> None:
+        """What lies on the boxes may have changed."""
+        self.controller.look_at_boxes()
+
     def action_log(self) -> None:
         """Show or hide the log."""
         log = self.query_one("#log")
