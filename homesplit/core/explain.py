@@ -9,7 +9,7 @@ from homesplit.core.candidates import Asked, commit_of
 from homesplit.core.choose import Choice
 from homesplit.core.handoff import COMMIT_S
 from homesplit.core.handoff_fit import HandoffFit
-from homesplit.core.machine import BUSY_WORDS, BoxProfile
+from homesplit.core.machine import BUSY_WORDS, FOREIGN_GPUS, UNUSED_WORDS, BoxProfile
 from homesplit.core.plan import ModePrediction, RuleResult
 from homesplit.core.predict import Outlook
 from homesplit.core.scene import Scene
@@ -131,6 +131,12 @@ def guesses(asked: Asked, scene: Scene) -> tuple[str, ...]:
             said.append(
                 f"{box.name}: the engine's steps were timed while something else kept the box "
                 f"busy (off by {say.percent(cost.fit.error_p50)} in the median). Calibrate again."
+            )
+        said += [f"{box.name}: {word}." for word in box.warnings if UNUSED_WORDS in word]
+        if box.device in FOREIGN_GPUS:
+            said.append(
+                f"{box.name}: its GPU ({box.device}) is counted with, as an engine made for it "
+                "would use it; homesplit's own runs on its processor."
             )
         if box.memory_bytes.value is None:
             said.append(f"{box.name}: memory is not known ({box.memory_bytes.why}).")

@@ -10,6 +10,22 @@ BUSY_WORDS = "the box was busy when it was measured"
 """How the warning of a probe that was disturbed begins."""
 
 
+UNUSED_WORDS = "GPU is not used"
+"""In the warning of a box whose GPU the engine can't use."""
+
+
+FOREIGN_GPUS = ("rocm", "xpu")
+"""Devices of profiles that the engine can't use."""
+
+
+def not_used(maker: str) -> str:
+    """That a box's GPU of this maker does nothing for the engine."""
+    return (
+        f"its {maker} {UNUSED_WORDS}: the engine runs on NVIDIA and Apple GPUs and on processors, "
+        "here on the processor"
+    )
+
+
 def _unmeasured() -> Reading:
     return unknown("not measured yet")
 
@@ -68,7 +84,8 @@ class BoxProfile(Struct, frozen=True, kw_only=True):
     """Dense matrix-multiply rate by dtype name (`fp32`, `fp16`, `bf16`, `int8`)."""
     unified: bool = False
     device: str = "cpu"
-    """`cpu`, `cuda`, `mps` or `rocm`: where the engine would run."""
+    """Where the model would run: `cpu`, `cuda` or `mps`; a profile may name a GPU that this engine
+    can't use, `rocm` or `xpu`."""
     cores: int | None = None
     cores_allowed: float | None = None
     """What a quota leaves of the cores, None without one."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from homesplit.core.link import LatencyReading, LinkProfile, Way
-from homesplit.core.machine import BUSY_WORDS, Accelerator, BoxProfile
+from homesplit.core.machine import BUSY_WORDS, Accelerator, BoxProfile, not_used
 from homesplit.core.reading import Reading, unknown
 
 _DTYPES = ("fp32", "fp16", "bf16", "int8")
@@ -31,12 +31,10 @@ def reading(raw: Any, *, taken_at: str | None = None) -> Reading:
 
 
 def device_of(facts: dict[str, Any]) -> str:
-    """Where the engine would run by the machine's own word."""
+    """Where the engine would run by the machine's own word; AMD's and Intel's GPUs it can't use."""
     system = facts.get("system") or {}
     if facts.get("nvidia"):
         return "cuda"
-    if facts.get("amd"):
-        return "rocm"
     mac = system.get("kernel") == "Darwin" and system.get("machine") == "arm64"
     return "mps" if mac else "cpu"
 
@@ -98,17 +96,17 @@ def _bytes(value: int | None, method: str, at: str) -> Reading:
 def _memory(facts: dict[str, Any], device: str) -> tuple[Reading, bool]:
     """What weights and KV may use, and whether GPU and CPU share it."""
     main = (facts.get("memory") or {}).get("available_bytes")
-    gpus = [*(facts.get("nvidia") or []), *(facts.get("amd") or [])]
+    gpus = facts.get("nvidia") or []
     free, own = (gpus[0].get("free_bytes"), gpus[0].get("memory_bytes")) if gpus else (None, None)
-    if device in ("cuda", "rocm") and free is not None:
+    if device == "cuda" and free is not None:
         return _bytes(free, f"free memory of {gpus[0]['name']}", ""), False
-    if device in ("cuda", "rocm") and own is not None:
+    if device == "cuda" and own is not None:
         return _bytes(
             own, f"all memory of {gpus[0]['name']}; what is free it doesn't tell", ""
         ), False
     if device == "mps":
         return _bytes(main, "available unified memory", ""), True
-    if device in ("cuda", "rocm"):
+    if device == "cuda":
         return _bytes(main, "available main memory (the GPU names none: unified)", ""), True
     return _bytes(main, "available main memory", ""), False
 
@@ -123,7 +121,23 @@ def _accelerators(facts: dict[str, Any]) -> list[Accelerator]:
             else unknown("the driver names no memory of its own for it")
         )
         found.append(Accelerator(name=gpu["name"], memory_bytes=told, driver=gpu.get("driver")))
-    return found
+    silent = unknown("the system tells only its name")
+    return found + [
+        Accelerator(name=gpu["name"], memory_bytes=silent, driver=gpu.get("driver"))
+        for gpu in facts.get("graphics") or []
+        if not facts.get(_TOOLS.get(gpu["maker"], ""))
+    ]
+
+
+_TOOLS = {"NVIDIA": "nvidia", "AMD": "amd"}
+"""By maker, the fact that tells more of a GPU than its name."""
+
+
+def unused_gpus(facts: dict[str, Any]) -> tuple[str, ...]:
+    """Makers of GPUs that are there and that the engine can't use."""
+    makers = {gpu["maker"] for gpu in facts.get("graphics") or []}
+    makers |= {"AMD"} if facts.get("amd") else set()
+    return tuple(sorted(makers & {"AMD", "Intel"}))
 
 
 def _rates(device: str, measured: dict[str, Any] | None, at: str) -> dict[str, Reading]:
@@ -147,6 +161,8 @@ def _power(measured: dict[str, Any] | None, key: str, at: str) -> Reading:
 
 def _warnings(facts: dict[str, Any]) -> list[str]:
     told: list[str] = []
+    if device_of(facts) == "cpu":
+        told += [not_used(maker) for maker in unused_gpus(facts)]
     load, cores = facts.get("load"), (facts.get("cpu") or {}).get("cores") or 1
     if load is not None and load > _BUSY_SHARE * cores:
         told.append(f"{BUSY_WORDS} (load {load:.1f} on {cores} cores)")

@@ -55,6 +55,9 @@ for p in python3.13 python3.12 python3.11 python3.14 python3; do
 done
 at="$root"; while [ ! -d "$at" ]; do at=${at%/*}; done
 say free_kb "$(df -Pk "$at" 2>/dev/null | awk 'NR==2 {print $4}')"
+for vendor in /sys/class/drm/card[0-9]*/device/vendor; do
+  [ -r "$vendor" ] && say graphics "$(cat "$vendor")"
+done
 if [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; then say gpu nvidia; fi
 if [ -r /var/lib/systemd/linger/"$(id -un)" ] && systemctl --user show-environment >/dev/null 2>&1
 then say unit yes; fi
@@ -109,6 +112,8 @@ class BoxFacts:
     pythons: tuple[Python, ...] = ()
     free_bytes: int | None = None
     gpu: str | None = None
+    unused_gpus: tuple[str, ...] = ()
+    """Makers of GPUs that are there and that the engine can't use."""
     unit: bool = False
     """Whether a systemd user unit outlives the login here."""
     desk_address: str | None = None
@@ -137,6 +142,10 @@ class BoxFacts:
         if self.gpu == "nvidia":
             return "cuda"
         return "mps" if (self.system, self.machine) == ("Darwin", "arm64") else "cpu"
+
+
+_UNUSED = {"0x1002": "AMD", "0x8086": "Intel"}
+"""Makers by their PCI number."""
 
 
 async def read_facts(box: Box) -> BoxFacts:
@@ -186,6 +195,7 @@ def parse(text: str, box: str) -> BoxFacts:
         pythons=tuple(p for p in map(_python, many.get("python", [])) if p),
         free_bytes=None if free is None else free * 1024,
         gpu=one.get("gpu"),
+        unused_gpus=tuple(sorted({_UNUSED[v] for v in many.get("graphics", []) if v in _UNUSED})),
         unit=one.get("unit") == "yes",
         desk_address=client,
         own_address=server,

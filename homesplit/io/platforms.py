@@ -33,6 +33,11 @@ class Target:
         return f"{self.system.lower()}{libc}-{self.machine}-{python}-{self.accelerator}"
 
     @property
+    def torch_backend(self) -> str:
+        """What uv is told: `auto` would bring torch for a GPU of AMD or Intel."""
+        return "cpu" if self.system == "Linux" and self.accelerator == "cpu" else "auto"
+
+    @property
     def pip_platforms(self) -> tuple[str, ...]:
         """Platform tags that run there, best first."""
         if self.system == "Darwin":

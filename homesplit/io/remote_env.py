@@ -88,13 +88,14 @@ class EnvOrder:
     """What environment to make: its key, its packages, with which interpreter, from where.
 
     `python` is a path on the box, or None to let uv bring one. `wheelhouse` None takes the
-    packages from the internet.
+    packages from the internet, with torch for `torch_backend` (in uv's words).
     """
 
     key: str
     requirements: str
     python: str | None
     wheelhouse: Wheelhouse | None
+    torch_backend: str
 
 
 async def settle(box: Box, root: str, key: str) -> bool:
@@ -151,7 +152,7 @@ async def make_env(
     if order.wheelhouse:
         install += ' --offline --no-index --find-links "$ROOT/wheelhouse"'
     else:
-        install += " --torch-backend=auto"
+        install += f" --torch-backend={order.torch_backend}"
     python = quote(order.python) if order.python else "3.11 --python-preference only-managed"
     script = (
         f"umask 077; ROOT={quote(root)}; KEY={quote(order.key)}\n{WHO}{_ONE_AT_A_TIME}{_SETUP}"

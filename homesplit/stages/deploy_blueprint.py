@@ -12,6 +12,7 @@ from homesplit_engine.records import ModeSetting
 
 from homesplit.core.deployment import Change, DeployPlan
 from homesplit.core.link import LinkProfile
+from homesplit.core.machine import not_used
 from homesplit.errors import DeployError, UsageError
 from homesplit.io.deploy_store import Memory
 from homesplit.io.platforms import fitting_python
@@ -492,6 +493,8 @@ def _warnings(boxes: Sequence[SeenBox], loopback: bool) -> tuple[str, ...]:
             "Both names are one machine: this teaches the mechanism and measures no network."
         )
     for seen in boxes:
+        if seen.facts.device == "cpu":
+            said += [f"{seen.name}: {not_used(maker)}." for maker in seen.facts.unused_gpus]
         if seen.target.python[0:2] != (3, 11):
             version = ".".join(map(str, seen.target.python))
             said.append(f"{seen.name}: Python {version} is used; tests run on 3.11.")

@@ -191,6 +191,7 @@ async def _install(
         requirements=found.bundle.requirements,
         python=part.python,
         wheelhouse=house,
+        torch_backend=part.seen.target.torch_backend,
     )
     _tell(ctx, part, "environment", "installing the engine's packages")
 

@@ -24,12 +24,12 @@ Say = Callable[[str], None]
 
 
 def device_name() -> str:
-    """Where the engine would run: `cuda`, `rocm`, `mps` or `cpu`."""
+    """Where the engine would run: `cuda`, `mps` or `cpu`; it uses no GPU of AMD or Intel."""
     torch = torch_module()
     if torch is None:
         return "cpu"
-    if torch.cuda.is_available():
-        return "rocm" if getattr(torch.version, "hip", None) else "cuda"
+    if torch.cuda.is_available() and not getattr(torch.version, "hip", None):
+        return "cuda"
     mps = getattr(torch.backends, "mps", None)
     return "mps" if mps is not None and mps.is_available() else "cpu"
 
@@ -91,7 +91,6 @@ def _timed(multiply: Callable[[], None], n: int, deadline: float) -> List[float]
 
 def _by_torch(torch: Any, budget: Budget, say: Say) -> Dict[str, Figure]:
     device = device_name()
-    place = "cuda" if device == "rocm" else device
     figures: Dict[str, Figure] = {}
     for place_in_line, dtype in enumerate(DTYPES):
         share = budget.left() / (len(DTYPES) - place_in_line)
@@ -100,7 +99,7 @@ def _by_torch(torch: Any, budget: Budget, say: Say) -> Dict[str, Figure]:
             continue
         say("multiplying %s matrices on %s" % (dtype, device))
         try:
-            figures[dtype] = _torch_rate(torch, place, dtype, share)
+            figures[dtype] = _torch_rate(torch, device, dtype, share)
         except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
             text = (str(error).strip().splitlines() or ["no reason given"])[0]
             figures[dtype] = unknown("torch can't do it here: " + text)

@@ -139,6 +139,23 @@ def _amd_gpu(block: str) -> Dict[str, Any]:
     }
 
 
+GPU_MAKERS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+
+
+def parse_graphics(text: str) -> List[Dict[str, Optional[str]]]:
+    """Graphics of `vendor|driver|name` lines, whatever tools their makers have; others left out."""
+    found: List[Dict[str, Optional[str]]] = []
+    for line in text.splitlines():
+        vendor, driver, name = [*line.strip().split("|", 2), "", ""][:3]
+        maker = GPU_MAKERS.get(vendor.lower())
+        if maker is not None:
+            shown = re.sub(r"\s*\(rev [0-9a-f]+\)$", "", name).strip()
+            found.append(
+                {"maker": maker, "name": shown or maker + " GPU", "driver": driver or None}
+            )
+    return found
+
+
 def _is_told(text: str) -> bool:
     return text.strip().lower() not in _NO_FIGURE
 
@@ -264,6 +281,11 @@ _PYTHONS = (
     'print("%d.%d.%d" % sys.version_info[:3] + "|" + '
     '("torch" if f("torch") else "numpy" if f("numpy") else ""))\' 2>/dev/null)"; done'
 )
+_GRAPHICS = (
+    "for d in /sys/class/drm/card[0-9]*/device; do [ -r $d/vendor ] || continue; "
+    'echo "$(cat $d/vendor)|$(basename "$(readlink $d/driver)")|'
+    '$(lspci -s "$(basename "$(readlink -f $d)")" | sed \'s/^[^ ]* [^:]*: //\')"; done'
+)
 _CPU = (
     "grep -m1 -E '^(model name|Model|Processor)' /proc/cpuinfo 2>/dev/null; "
     "sysctl machdep.cpu.brand_string 2>/dev/null; "
@@ -294,6 +316,7 @@ FACTS = (
         "amd-smi static --asic --vram --driver; amd-smi metric --mem-usage --power",
         parse_amd,
     ),
+    Fact("graphics", _GRAPHICS, parse_graphics),
     Fact("disk", 'df -Pk "$HOME"', parse_disk),
     Fact("addresses", "ip -o addr show 2>/dev/null || ifconfig", parse_addresses),
     Fact("interfaces", _INTERFACES, parse_interfaces),

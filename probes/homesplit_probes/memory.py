@@ -25,7 +25,7 @@ def measure_memory(seconds: float, available_bytes: int, say: Say) -> Dict[str, 
     device = device_name()
     if device != "cpu":
         say("reading and copying %s memory" % device)
-        return _device_rates(torch_module(), "cuda" if device == "rocm" else device, seconds)
+        return _device_rates(torch_module(), device, seconds)
     size = buffer_bytes(last_level_cache_bytes(), available_bytes)
     if size is None:
         why = "too little free memory for a buffer beyond the caches"

@@ -542,3 +542,11 @@ def test_no_key_stands_in_the_plan() -> None:
 def test_a_workers_settings_hold_no_secret() -> None:
     fields = WorkerConfig.__struct_fields__
     assert [name for name in fields if "secret" in name or name.endswith("_key")] == []
+
+
+def test_a_gpu_that_is_not_used_is_said_beside_the_plan() -> None:
+    amd, nvidia = seen("atlas", unused_gpus=("AMD",)), seen("borea", 12, gpu="nvidia")
+    found = surveyed(amd, replace(nvidia, facts=replace(nvidia.facts, unused_gpus=("Intel",))))
+    plan = as_plan(blueprint(found), found, {})
+    told = [warning for warning in plan.warnings if "GPU" in warning]
+    assert [warning.partition(" is not used")[0] for warning in told] == ["atlas: its AMD GPU"]

@@ -34,6 +34,29 @@ def test_a_linux_box_is_read() -> None:
     assert target_of(facts, "atlas").key == "linux-x86_64-py3.11-cpu"
 
 
+@pytest.mark.parametrize(
+    ("lines", "device", "unused", "backend"),
+    [
+        ("graphics=0x1002", "cpu", ("AMD",), "cpu"),
+        ("graphics=0x8086\ngraphics=0x1002\ngraphics=0x1002", "cpu", ("AMD", "Intel"), "cpu"),
+        ("graphics=0x1234", "cpu", (), "cpu"),
+        ("", "cpu", (), "cpu"),
+        ("graphics=0x8086\ngpu=nvidia", "cuda", ("Intel",), "auto"),
+    ],
+)
+def test_a_gpu_that_the_engine_can_not_use_brings_no_torch_made_for_it(
+    lines: str, device: str, unused: tuple[str, ...], backend: str
+) -> None:
+    facts = parse(f"{_LINUX}{lines}\n", "atlas")
+    assert (facts.device, facts.unused_gpus) == (device, unused)
+    assert target_of(facts, "atlas").torch_backend == backend
+
+
+def test_a_mac_gets_the_torch_that_there_is_for_it() -> None:
+    facts = parse("home=/h\nuser=u\nsystem=Darwin\nmachine=arm64", "mac")
+    assert target_of(facts, "mac").torch_backend == "auto"
+
+
 def test_the_python_that_tests_run_on_is_chosen_first() -> None:
     assert fitting_python(parse(_LINUX, "atlas")) == ((3, 11), "/usr/bin/python3")
 

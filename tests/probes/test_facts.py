@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from homesplit_probes import facts
+from homesplit_probes import compute, facts
 
 from homesplit.core.probed import box_profile
 
@@ -103,11 +106,93 @@ def test_what_amd_smi_says_without_its_metrics_is_still_read() -> None:
 
 def test_memory_of_which_only_the_whole_is_told_is_not_called_free() -> None:
     gpu = {"name": "R", "memory_bytes": 1 << 34, "free_bytes": None, "driver": None}
-    told = box_profile("b", None, {"amd": [gpu]}, None, at="").memory_bytes
+    told = box_profile("b", None, {"nvidia": [gpu]}, None, at="").memory_bytes
     assert told.value == 1 << 34
     assert told.method.startswith("all memory of R")
-    full = box_profile("b", None, {"amd": [{**gpu, "free_bytes": 0}]}, None, at="").memory_bytes
+    full = box_profile("b", None, {"nvidia": [{**gpu, "free_bytes": 0}]}, None, at="").memory_bytes
     assert full.value == 0
+
+
+GRAPHICS = """\
+0x1002|amdgpu|Advanced Micro Devices, Inc. [AMD/ATI] Navi 31 [Radeon RX 7900 XTX] (rev c8)
+0x8086|i915|Intel Corporation AlderLake-S GT1 (rev 0c)
+0x8086||
+0x1234|bochs-drm|Device 1111
+0x10de|nvidia|NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)
+"""
+
+
+def test_graphics_of_every_maker_are_named_also_without_its_tools() -> None:
+    assert [(g["maker"], g["name"], g["driver"]) for g in facts.parse_graphics(GRAPHICS)] == [
+        ("AMD", "Advanced Micro Devices, Inc. [AMD/ATI] Navi 31 [Radeon RX 7900 XTX]", "amdgpu"),
+        ("Intel", "Intel Corporation AlderLake-S GT1", "i915"),
+        ("Intel", "Intel GPU", None),
+        ("NVIDIA", "NVIDIA Corporation AD102 [GeForce RTX 4090]", "nvidia"),
+    ]
+
+
+def test_the_command_that_looks_for_graphics_takes_cards_and_no_connectors(tmp_path: Path) -> None:
+    device = tmp_path / "pci" / "0000:03:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x1002\n")
+    (device / "driver").symlink_to("../../bus/amdgpu")
+    card = tmp_path / "drm" / "card0"
+    card.mkdir(parents=True)
+    (card / "device").symlink_to(device)
+    connector = tmp_path / "drm" / "card0-DP-1"
+    connector.mkdir()
+    (connector / "device").symlink_to(card)
+    lspci = tmp_path / "lspci"
+    lspci.write_text('#!/bin/sh\necho "$2 VGA compatible controller: AMD Navi 31 (rev c8)"\n')
+    lspci.chmod(0o755)
+    command = next(fact.command for fact in facts.FACTS if fact.name == "graphics")
+    done = subprocess.run(
+        ["sh", "-c", command.replace("/sys/class/drm", str(tmp_path / "drm"))],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0x1002|amdgpu|AMD Navi 31 (rev c8)\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "device", "accelerators", "unused"),
+    [
+        ({"graphics": "0x1002|amdgpu|Navi 31"}, "cpu", ["Navi 31"], ["AMD"]),
+        ({"graphics": "0x8086|i915|Arc A770"}, "cpu", ["Arc A770"], ["Intel"]),
+        ({"graphics": "0x1002|amdgpu|Navi", "amd": True}, "cpu", ["RX 7900"], ["AMD"]),
+        ({"graphics": "0x8086|i915|UHD", "nvidia": True}, "cuda", ["RTX 4090", "UHD"], []),
+        ({}, "cpu", [], []),
+    ],
+)
+def test_the_advice_counts_on_no_gpu_that_the_engine_can_not_use(
+    told: dict[str, Any], device: str, accelerators: list[str], unused: list[str]
+) -> None:
+    gpu = {"memory_bytes": 24 << 30, "free_bytes": 23 << 30, "driver": "1"}
+    known: dict[str, Any] = {"memory": {"total_bytes": 64 << 30, "available_bytes": 60 << 30}}
+    known["graphics"] = facts.parse_graphics(told.get("graphics", ""))
+    known["amd"] = [{"name": "RX 7900", **gpu}] if told.get("amd") else []
+    known["nvidia"] = [{"name": "RTX 4090", **gpu}] if told.get("nvidia") else []
+    box = box_profile("b", None, known, {"device": "cpu"}, at="")
+    assert box.device == device
+    assert [each.name for each in box.accelerators] == accelerators
+    assert box.memory_bytes.value == (23 << 30 if device == "cuda" else 60 << 30)
+    warned = [word for word in box.warnings if "GPU is not used" in word]
+    assert [word.split()[1] for word in warned] == unused
+
+
+def test_torch_made_for_an_amd_gpu_is_timed_on_the_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for hip, device in (("6.4", "cpu"), (None, "cuda")):
+        torch = SimpleNamespace(
+            cuda=SimpleNamespace(is_available=lambda: True),
+            version=SimpleNamespace(hip=hip),
+            backends=SimpleNamespace(),
+        )
+        monkeypatch.setattr(compute, "torch_module", lambda torch=torch: torch)
+        assert compute.device_name() == device
 
 
 def test_the_power_of_several_gpus_is_a_sum_only_when_each_tells_its_own() -> None:
