@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import pytest
@@ -11,14 +12,17 @@ from rich.segment import Segment
 from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
+from homesplit.controller import Said
 from homesplit.core import events
 from homesplit.tui.app import STREAM_S, HomesplitApp
+from homesplit.tui.screens.chat import ChatScreen
 from homesplit.tui.screens.dialogs import Question, Reading
 from homesplit.tui.theme import SIXTEEN, THEMES
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import road
 from homesplit.view.spans import Line, line
+from tests.engine.router_kit import until
 from tests.tui import sample_run
 from tests.tui.conftest import MakeApp, Recorded
 from tests.tui.test_flows import commands, press, settled, text_of
@@ -276,3 +280,26 @@ async def test_clocks_that_tick_while_the_app_closes_draw_on_nothing(
         closed: list[str] = []
         app._close_all = tick_then_close  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
     assert closed == [name]
+
+
+async def test_a_chat_is_closed_while_its_answer_still_comes(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app()
+    pieces = 0
+
+    async def chat(said: list[Said]) -> AsyncIterator[Said]:
+        nonlocal pieces
+        while True:
+            said[-1].answer = str(pieces := pieces + 1)
+            yield said[-1]
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(app.controller, "chat", chat)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, "4", "c")
+        assert isinstance(app.screen, ChatScreen)
+        await pilot.press("h", "i", "enter")
+        await until(lambda: pieces > 3)
+        await pilot.press("escape")
+        await until(lambda: not isinstance(app.screen, ChatScreen))

@@ -16,6 +16,8 @@ CHECKOUT = Path(__file__).parents[2]
 RECORDING = CHECKOUT / "screenshots" / "two-boxes.jsonl.gz"
 MANY_COLOURS = re.compile(r"\x1b\[[0-9;]*[34]8;")
 """A hue of 256 or of 16 million."""
+SPEED = "0.01"
+"""Nothing moves by itself while a test looks, however long that takes on a busy computer."""
 ANY_COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:[34][0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
@@ -34,7 +36,7 @@ def play(tmp_path: Path) -> Generator[Play]:
         words = [
             *("env", *unset, *(f"{name}={value}" for name, value in own.items())),
             *(str(Path(sys.executable).with_name("homesplit")), "app"),
-            *("--replay", str(RECORDING), "--speed", "1"),
+            *("--replay", str(RECORDING), "--speed", SPEED),
         ]
         opened.append(Tmux(words, tmp_path, terminal=terminal, at=CHECKOUT))
         return opened[-1]

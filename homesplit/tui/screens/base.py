@@ -101,11 +101,11 @@ class StageScreen(Screen[None]):
 
     @property
     def drawable(self) -> bool:
-        """Whether there is something to draw on: no more once the app closes.
+        """Whether there is something to draw on: no more once it or the app closes.
 
         Clocks still tick while the app takes its screens apart, widget by widget.
         """
-        return self.app.is_running
+        return self.is_running and self.app.is_running
 
     def show(self) -> None:
         """Draw the state as it is now."""

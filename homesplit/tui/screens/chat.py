@@ -76,6 +76,9 @@ class ChatScreen(Over[None]):
         self._redraw()
 
     def _redraw(self) -> None:
+        if not self.is_running:
+            # It is being closed, and its lines may be gone while the answer still comes.
+            return
         self.query_one("#chat-lines", LinesView).redraw()
         self.query_one("#chat-log", VerticalScroll).scroll_end(animate=False)
 

@@ -181,9 +181,10 @@ class MonitorScreen(StageScreen):
 
     def on_screen_resume(self) -> None:
         """Draw everything when coming back."""
-        self._show_figures()
-        self._show_slow()
-        self._draw_strips()
+        if self.seen:
+            self._show_figures()
+            self._show_slow()
+            self._draw_strips()
 
     def _move_strips(self) -> None:
         """Draw the strips when they have moved by a column; follow the steps even unseen."""
