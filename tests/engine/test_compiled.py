@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -193,3 +196,20 @@ def test_gate_and_up_are_alike_for_few_rows_and_for_many(count: int, packed: boo
     with torch.inference_mode():
         expected = torch.nn.functional.silu(plain.joined(x)[:, :24]) * plain.joined(x)[:, 24:]
         close(FastGatedUp(plain, packed=packed)(x).numpy(), expected.numpy())
+
+
+def test_what_other_code_compiled_goes_once_no_start_uses_it(tmp_path: Path) -> None:
+    names = ("own", "idle", "never-locked", "used", "filling")
+    folders = {name: tmp_path / f"compiled-{name}" for name in names}
+    for name, folder in folders.items():
+        (folder / "kernels").mkdir(parents=True)
+        if name != "never-locked":
+            (folder / "lock").touch()
+            os.utime(folder / "lock", (2000, 2000) if name == "used" else (10, 10))
+        os.utime(folder, (10, 10))
+    (tmp_path / "warm.cpython-311.pyc").touch()
+    with open(folders["filling"] / "lock", "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert warm.clear_superseded(folders["own"], before_s=1000.0) == 2
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"compiled-own", "compiled-used", "compiled-filling", "warm.cpython-311.pyc"}

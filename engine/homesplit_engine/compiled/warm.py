@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import time
+from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -13,6 +15,8 @@ from homesplit_engine.compiled.products import add_int8_product, add_product
 from homesplit_engine.compiled.tiles import INT8_STEP
 
 _LONGEST_S, _LOOK_S = 240.0, 0.05
+_UNUSED_S = 86_400.0
+"""What other code compiled is cleared away when no start has used it for so long."""
 _KERNELS = 16
 """At least as many as there are: each may find once that what it became can't be kept."""
 
@@ -20,6 +24,8 @@ _KERNELS = 16
 def compile_all(*, int8: bool, threads: int) -> None:
     """Compiles what a model with such weights uses, or takes what was kept of it."""
     turn = _turn()
+    if KEPT_IN is not None:
+        clear_superseded(KEPT_IN, before_s=time.time() - _UNUSED_S)
     try:
         for _ in range(_KERNELS):
             try:
@@ -49,6 +55,34 @@ def _turn() -> IO[str] | None:
         except OSError:
             time.sleep(_LOOK_S)
     return lock
+
+
+def clear_superseded(kept: Path, *, before_s: float) -> int:
+    """Clear away what other code compiled beside `kept`; returns how many such folders went.
+
+    Those stay that a start has used since `before_s` (seconds since 1970) or is filling now.
+    """
+    gone = 0
+    for folder in kept.parent.glob("compiled-*"):
+        if folder == kept or _last_used_s(folder) >= before_s:
+            continue
+        try:
+            with open(folder / "lock", "a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+        except OSError:
+            continue  # in use, or not ours to delete: the next start looks again
+        gone += 1
+    return gone
+
+
+def _last_used_s(folder: Path) -> float:
+    """When a start last took its turn there; the folder's own time where none ever did."""
+    try:
+        lock = folder / "lock"
+        return (lock if lock.exists() else folder).stat().st_mtime
+    except OSError:
+        return time.time()
 
 
 def _use_all(*, int8: bool, threads: int) -> None:
