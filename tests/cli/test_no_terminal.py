@@ -18,7 +18,7 @@ def test_the_app_without_a_terminal_is_wrong_usage(tmp_path: Path, argv: tuple[s
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 2
     assert done.stdout == ""

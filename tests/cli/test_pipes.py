@@ -28,7 +28,7 @@ def test_a_reader_that_has_left_stdout_gets_no_traceback(
     os.close(reading)
     process = start(tmp_path, *argv, stdout=writing, stderr=subprocess.PIPE, unbuffered=unbuffered)
     os.close(writing)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=120)
     assert told == b""
     assert process.returncode in (0, 1)
 
@@ -39,6 +39,6 @@ def test_work_goes_on_when_nobody_reads_its_progress(tmp_path: Path) -> None:
     argv = ("discover", "--seconds", "0.2", "--json")
     process = start(tmp_path, *argv, stdout=subprocess.PIPE, stderr=writing, unbuffered=False)
     os.close(writing)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert told.startswith(b"{")

@@ -163,7 +163,7 @@ def test_the_ipynb_is_valid_and_its_code_runs_from_its_own_data(
     assert shown and all(out.data["image/svg+xml"].startswith("<svg") for out in shown)
     code = "\n".join(cell.source for cell in book.cells if cell.cell_type == "code")
     ran = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=30
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=120
     )
     assert ran.returncode == 0, ran.stderr
     assert "TTFT p50" in ran.stdout

@@ -26,6 +26,7 @@ from homesplit.core.workload import Arrivals, Targets, fixed_lengths
 from homesplit.errors import EngineError
 from homesplit.io.endpoint import Endpoint, connect
 from homesplit.io.load import LoadResult, new_session, run_load
+from tests.engine.router_kit import PATIENCE_S
 
 MODEL = "smollm2:135m"
 TOKENS = 8
@@ -114,7 +115,7 @@ async def ollama(*models: str) -> AsyncGenerator[str, None]:
 async def offered(url: str, api: Any, plan: Any = PLAN) -> tuple[LoadResult, Endpoint, RunSummary]:
     async with new_session() as session:
         endpoint = await connect(session, url, api=api)
-        result = await run_load(session, endpoint, plan, run_id="run", drain_s=10.0)
+        result = await run_load(session, endpoint, plan, run_id="run", drain_s=PATIENCE_S)
     return result, endpoint, summarise(plan, result.logs, Targets(), warm_up=0.0)
 
 

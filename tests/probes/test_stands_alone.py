@@ -27,7 +27,7 @@ def test_every_file_is_python_3_9(source: Path) -> None:
 def test_the_bundle_is_the_same_twice_and_runs_without_any_package(tmp_path: Path) -> None:
     packed = tmp_path / "probes.pyz"
     packed.write_bytes(bundle())
-    command = [sys.executable, "-I", "-S", str(packed), "box", "--seconds", "2"]
+    command = [sys.executable, "-I", "-S", str(packed), "box", "--seconds", "10"]
     done = subprocess.run(command, capture_output=True, timeout=180, check=True)
     answer = json.loads(done.stdout.splitlines()[-1])
     assert answer["memory"]["read"]["value"] > 1e8

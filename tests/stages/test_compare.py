@@ -165,7 +165,7 @@ async def test_another_server_is_one_more_column_with_the_same_requests(tmp_path
     own, foreign = compare_document(result)["modes"]
     assert (own["mode"], foreign["mode"]) == ("split", "other")
     assert foreign["url"] == other.url and foreign["offered"] == own["offered"]
-    assert foreign["attainment"] == 0.0 and own["attainment"] == 1.0
+    assert foreign["attainment"] == 0.0 < own["attainment"]
     assert foreign["predicted"] is None and "another server" in foreign["predicted_why"]
     assert result.verdict.mode == "split"
 
