@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import zmq
+from zmq.utils import z85
 
 from homesplit_engine.config import ConfigError, Keys, load
 
@@ -62,10 +64,20 @@ def read_keys(path: Path) -> Keys:
     """One process's keys; raises ConfigError when missing, malformed or readable by others."""
     refuse_if_readable_by_others(path)
     keys = load(path, Keys)
-    wrong = [name for name, key in _all_keys(keys) if len(key) != 40]
+    wrong = [name for name, key in _all_keys(keys) if not is_key(key)]
     if wrong:
         raise ConfigError(f"{path}: the key of {wrong[0]} is not 40 characters of Z85")
+    if keys.name != ROUTER and ROUTER not in keys.allowed:
+        raise ConfigError(f"{path}: lets no router in, so nobody could ask {keys.name} anything")
     return keys
+
+
+def is_key(text: str) -> bool:
+    """Whether this can be a CURVE key: 40 characters of Z85."""
+    try:
+        return len(text) == 40 and len(z85.decode(text.encode("ascii"))) == 32
+    except (ValueError, KeyError, struct.error):
+        return False
 
 
 def refuse_if_readable_by_others(path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
-from homesplit_engine.config import ConfigError
+from homesplit_engine.config import ConfigError, WorkerConfig
 from homesplit_engine.keys import make_keys, read_keys, write_keys
 
 
@@ -36,3 +38,30 @@ def test_a_key_file_is_its_owners_alone_and_reads_back(tmp_path: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):
         read_keys(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"allowed": {}}, "lets no router in"),
+        ({"public": ""}, "the key of this process is not"),
+        ({"secret": "~" * 40}, "this process's secret is not"),
+        ({"secret": "\x01" * 40}, "this process's secret is not"),
+        ({"allowed": {"router": "é" * 40}}, "the key of router is not"),
+        ({"allowed": {"router": ""}}, "the key of router is not"),
+    ],
+    ids=["no router", "no key", "no Z85", "control characters", "not ASCII", "an empty key"],
+)
+def test_a_worker_without_the_keys_it_needs_is_not_started(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    path = tmp_path / "a.keys"
+    write_keys(path, msgspec.structs.replace(make_keys(["a"])["a"], **changes))
+    with pytest.raises(ConfigError, match=told):
+        read_keys(path)
+
+
+def test_no_worker_settings_go_without_a_key_file() -> None:
+    """Whatever address it listens at: a worker's doors open with keys only."""
+    needed = {field.name for field in msgspec.structs.fields(WorkerConfig) if field.required}
+    assert "keys_file" in needed

@@ -31,7 +31,10 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 def read_api_key(path: Path) -> bytes:
     """The API key of a file of mode 0600; raises ConfigError."""
     refuse_if_readable_by_others(path)
-    key = path.read_bytes().strip()
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}") from error
     if not key:
         raise ConfigError(f"{path}: holds no API key")
     return key

@@ -31,10 +31,22 @@ async def listen(runner: web.AppRunner, config: RouterConfig) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def refuse_open_door(config: RouterConfig) -> None:
+    """Raise ConfigError when anybody in the network could ask without a key."""
+    if config.api_key_file is None and not _address(config.http_host).is_loopback:
+        raise ConfigError(
+            f"http_host {config.http_host} can be reached from other machines, and there is no "
+            "api_key_file: name one, or listen at 127.0.0.1"
+        )
+
+
 def _hosts(wanted: str) -> tuple[str, ...]:
     """The desk comes by SSH to loopback, whoever else is let in beside it."""
+    return (wanted,) if str(_address(wanted)) in _WITH_LOOPBACK else (_LOOPBACK, wanted)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
-        address = ipaddress.ip_address(wanted)
+        return ipaddress.ip_address(host)
     except ValueError as error:
-        raise ConfigError(f"http_host {wanted!r} is no IP address") from error
-    return (wanted,) if str(address) in _WITH_LOOPBACK else (_LOOPBACK, wanted)
+        raise ConfigError(f"http_host {host!r} is no IP address") from error

@@ -20,7 +20,7 @@ from homesplit_engine.config import (
     load,
     write_ready,
 )
-from homesplit_engine.keys import read_keys
+from homesplit_engine.keys import is_key, read_keys
 from homesplit_engine.open_files import allow_open_files
 from homesplit_engine.router.answer import Reader
 from homesplit_engine.router.desk import Desk
@@ -29,7 +29,7 @@ from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.fleet import Fleet
 from homesplit_engine.router.gate import echo_request_id, gate, read_api_key
 from homesplit_engine.router.health import FRESH_S, Health
-from homesplit_engine.router.listen import listen
+from homesplit_engine.router.listen import listen, refuse_open_door
 from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.setting import check_setting
 from homesplit_engine.router.template import load_template
@@ -49,9 +49,9 @@ FIRST_HEALTH_S = 60.0
 @contextlib.asynccontextmanager
 async def serving(config: RouterConfig) -> AsyncGenerator[str]:
     """A running router, as its URL; everything is closed at the end. Raises ConfigError."""
-    keys = read_keys(Path(config.keys_file))
-    api_key = read_api_key(Path(config.api_key_file)) if config.api_key_file else None
     _check_config(config)
+    keys = read_keys(Path(config.keys_file))
+    api_key = None if config.api_key_file is None else read_api_key(Path(config.api_key_file))
     model_dir = Path(config.model_dir)
     tokenizer, template = load_tokenizer(model_dir), load_template(model_dir)
     metrics = Metrics(config.model_name, config.ttft_target_s, config.tpot_target_s)
@@ -83,9 +83,16 @@ async def serving(config: RouterConfig) -> AsyncGenerator[str]:
 
 
 def _check_config(config: RouterConfig) -> None:
+    refuse_open_door(config)
     boxes = tuple(address.box for address in config.workers)
     if not boxes or len(set(boxes)) != len(boxes):
         raise ConfigError("the router's settings need one or more workers, each with its own name")
+    keyless = [address.box for address in config.workers if not is_key(address.public_key)]
+    if keyless:
+        raise ConfigError(
+            f"the router's settings give no key of {keyless[0]!r} (40 characters of Z85): "
+            "anybody could answer in its place"
+        )
     if not config.detection_s > 0:
         raise ConfigError("detection_s must be above 0")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -81,7 +82,8 @@ class Stand:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         address = lab.address(ROUTER_BOX)
         netns = netns_path(lab.lab.node(DESK).netns)
-        self.traffic = Traffic(str(netns), f"http://{address}:{HTTP_PORT}")
+        self._api_key = secrets.token_urlsafe(32)
+        self.traffic = Traffic(str(netns), f"http://{address}:{HTTP_PORT}", self._api_key)
         self.waits = Waits(lambda: {name: self.pid(name) for name in (*BOXES, "router")})
 
     @property
@@ -89,11 +91,17 @@ class Stand:
         """Seconds by which the processes' wall clock is shifted."""
         return self.folder / "clock"
 
+    @property
+    def _key_file(self) -> Path:
+        return self.folder / "api.key"
+
     def start(self) -> None:
         """Write every settings file and start everything; raises LabError."""
         self.clock_file.write_bytes((0).to_bytes(8, "little", signed=True))
         for name, keys in self._keys.items():
             write_keys(self.folder / f"{name}.keys", keys)
+        self._key_file.touch(mode=0o600)
+        self._key_file.write_text(self._api_key)
         for box in BOXES:
             self._write(box, self._worker(box))
             self.start_worker(box)
@@ -192,6 +200,7 @@ class Stand:
             workers=tuple(self._address(box) for box in BOXES),
             http_host=self.lab.address(ROUTER_BOX),
             http_port=HTTP_PORT,
+            api_key_file=str(self._key_file),
             detection_s=DETECTION_S,
             request_deadline_s=DEADLINE_S,
             first_token_deadline_s=None,

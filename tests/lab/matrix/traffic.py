@@ -65,8 +65,9 @@ class Stream:
 class Traffic:
     """The client side; every method may be called from any thread."""
 
-    def __init__(self, netns: str, url: str) -> None:
+    def __init__(self, netns: str, url: str, api_key: str) -> None:
         self.url = url
+        self._headers = {"Authorization": f"Bearer {api_key}"}
         self.events: list[tuple[float, EngineEvent]] = []
         """With the time at which each was heard."""
         self._netns = netns
@@ -134,6 +135,7 @@ class Traffic:
     async def _open(self) -> None:
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=5),
             read_bufsize=2**20,
         )
