@@ -13,22 +13,30 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from homesplit_engine.events import EngineEvent, StepSeen, TransferSeen
+import msgspec
+from homesplit_engine.events import EngineEvent, StatusSeen, StepSeen, TransferSeen
+from homesplit_engine.records import ModeSetting
 
 from tests.lab.matrix.answers import CHOICES, TOKENS
 from tests.lab.matrix.cells import HIT_BOX, Cell, Moment
+from tests.lab.matrix.stand import SETTINGS
 from tests.lab.matrix.traffic import Stream, Traffic, wait_until
 
 TARGET_CHARS = 640
 """One token a character: ten pieces of 64."""
+HANDOFF_CHARS = 1280
+"""Of a prompt that is to be met after it was read and before it was handed over: read in one
+piece, so that its hand-off goes on for 4 s after it, however slowly this computer reads."""
 BESIDE = "meadow lark in the morning, and nobody about to hear it "
 BESIDE_TOKENS = 200
 """Long enough to be still written when the fault comes."""
 AGAIN_TOKENS = 8
 REACH_S = 30.0
+TARGETS = 9
+"""Prompts tried one after the other until one is at its moment: one more than the placements among
+which `auto` tries a direction that was never measured."""
 CAME_S = 2.0
 LOOK_S = 0.002
-HANDOFF_SEEN_S = 0.15
 COMMIT_TOKENS, DECODING_TOKENS = 5, 10
 BEFORE_QUEUED = 2
 READERS = 2
@@ -71,6 +79,8 @@ class _Told:
     handed_over: set[str] = field(default_factory=set[str])
     box: dict[str, str] = field(default_factory=dict[str, str])
     """Who read or wrote each last."""
+    reserved: dict[str, float] = field(default_factory=dict[str, float])
+    """When each box last told that it keeps room for a hand-off."""
 
     def hear(self, events: Sequence[tuple[float, EngineEvent]]) -> None:
         """Take in what came since."""
@@ -84,6 +94,8 @@ class _Told:
                     self.box |= dict.fromkeys([*event.event.decode, *pieces], event.event.box)
                 case TransferSeen():
                     self.handed_over.add(event.event.request_id)
+                case StatusSeen() if event.status.reserved:
+                    self.reserved[event.status.box] = heard_s
                 case _:
                     pass
             self.upto += 1
@@ -99,8 +111,22 @@ class Scene:
         self._moments: list[Moment] = [cell.moment for cell in cells]
         self._first_handoff = any(cell.needs_first_handoff for cell in cells)
         self._two_boxes = cells[0].mode in ("replica", "auto") and not self._first_handoff
-        self.prompts = [fresh_prompt("harbour", TARGET_CHARS) for _ in range(self._count())]
-        """What is asked beside the prompt that is always the same."""
+        self._late = self._moments == ["hand-off"] and not cells[0].through_wire
+        """Whether a hand-off has to be met after its prompt was read."""
+        self.prompts = self._fresh_prompts()
+        """Asked beside the prompt that is always the same; where moments are missed, more."""
+
+    @property
+    def setting(self) -> ModeSetting:
+        """The mode that is to be in force."""
+        setting = SETTINGS[self._cells[0].mode]
+        return (
+            msgspec.structs.replace(setting, chunk_tokens=HANDOFF_CHARS) if self._late else setting
+        )
+
+    def _fresh_prompts(self) -> list[str]:
+        length = HANDOFF_CHARS if self._late else TARGET_CHARS
+        return [fresh_prompt("harbour", length) for _ in range(self._count())]
 
     def _count(self) -> int:
         """One that waits needs another in front of it on its box."""
@@ -114,24 +140,40 @@ class Scene:
         return Reached([target], {"idle": target})
 
     def ask_again(self) -> Stream:
-        """A target's first tokens once more: whatever is kept of its prompt is used."""
-        return self._ask(self.prompts[0], "again", tokens=AGAIN_TOKENS)
+        """The last target's first tokens once more: whatever is kept of its prompt is used."""
+        return self._ask(self.prompts[-1], "again", tokens=AGAIN_TOKENS)
 
     def reach(self) -> Reached:
         """Return as soon as the fault may come."""
         self._nudge(READERS * self._first_handoff)
-        beside = [
+        greedy = [
             self._ask(BESIDE, "beside", tokens=BESIDE_TOKENS) for _ in range(1 + self._two_boxes)
         ]
         sampled = self._ask(BESIDE, "sampled", sampled=True)
-        wait_until(lambda: all(len(one.times) > 2 for one in beside), REACH_S)
+        wait_until(lambda: all(len(one.times) > 2 for one in greedy), REACH_S)
+        wait_until(lambda: self._all_came(greedy, sampled), CAME_S, 0.01)
         self._nudge(NUDGES * self._first_handoff)
-        targets = [self._ask(prompt, "target") for prompt in self.prompts]
+        found: dict[Moment, Stream] = {}
+        for turn in range(TARGETS):
+            if turn:
+                self.prompts += self._fresh_prompts()
+            beside = list(greedy)
+            targets = [self._ask(prompt, "target") for prompt in self.prompts[-self._count() :]]
+            greedy += targets
+            found = self._met(beside, targets, sampled)
+            if found or len(self._moments) > 1:
+                break
+        return Reached(greedy, found, sampled)
+
+    def _met(
+        self, beside: Sequence[Stream], targets: Sequence[Stream], sampled: Stream
+    ) -> dict[Moment, Stream]:
+        if "queued" in self._moments:
+            # One that has not come yet would look like one that waits.
+            wait_until(lambda: self._all_came([*beside, *targets], sampled), CAME_S, 0.01)
         # An answer of the short prompt may stand for one moment among several, not alone.
         candidates = [*targets, *beside] if len(self._moments) > 1 else targets[-1:]
-        wait_until(lambda: self._all_came([*beside, *targets], sampled), CAME_S, 0.01)
-        found = self._wait_for_moments(candidates, targets)
-        return Reached([*beside, *targets], found, sampled)
+        return self._wait_for_moments(candidates, targets)
 
     def _wait_for_moments(
         self, candidates: Sequence[Stream], targets: Sequence[Stream]
@@ -151,7 +193,22 @@ class Scene:
             if "commit" in self._moments:
                 return any(target.name in self._told.handed_over for target in targets)
             return targets[-1].name in self._told.begun
-        return targets[-1].done.is_set()
+        return targets[-1].done.is_set() or self._is_past(self._moments[0], targets[-1])
+
+    def _is_past(self, moment: Moment, stream: Stream) -> bool:
+        """Whether it won't be at this moment any more."""
+        told, name = self._told, stream.name
+        match moment:
+            case "queued":
+                return name in told.begun
+            case "prefill":
+                return name in told.read
+            case "hand-off":
+                return name in told.decoded or name in told.handed_over
+            case "commit":
+                return len(stream.times) > COMMIT_TOKENS
+            case _:
+                return False
 
     def _at_their_moments(self, candidates: Sequence[Stream]) -> dict[Moment, Stream]:
         """Where two would do, whoever is on the box that will be hit."""
@@ -176,18 +233,24 @@ class Scene:
             case "prefill":
                 return name in told.begun and name not in told.read
             case "hand-off":
-                # In `auto` it may be one that is not handed over: then it is soon decoded.
-                seen_s = HANDOFF_SEEN_S if self._first_handoff else 0.0
                 return (
                     name in told.read
-                    and time.monotonic() - told.read[name] > seen_s
                     and name not in told.handed_over
                     and name not in told.decoded
+                    and (not self._first_handoff or self._has_room_kept(stream))
                 )
             case "commit":
                 return name in told.handed_over and len(stream.times) <= COMMIT_TOKENS
             case _:
                 return len(stream.times) >= DECODING_TOKENS
+
+    def _has_room_kept(self, stream: Stream) -> bool:
+        """Whether another box than its reader keeps room: in `auto` not all are handed over."""
+        reader = self._told.box[stream.name]
+        return any(
+            box != reader and heard_s > stream.asked_s
+            for box, heard_s in self._told.reserved.items()
+        )
 
     def _all_came(self, greedy: Sequence[Stream], sampled: Stream) -> bool:
         """Whether the router has every request that has not ended."""

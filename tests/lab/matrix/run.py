@@ -88,12 +88,12 @@ def run_together(stand: Stand, cells: Sequence[Cell], answers: Answers) -> list[
     stand.waits.forget()
     if any(cell.needs_first_handoff for cell in cells):
         stand.start_router_anew()
-    stand.traffic.set_mode(SETTINGS[cells[0].mode])
     scene = Scene(stand.traffic, cells)
+    stand.traffic.set_mode(scene.setting)
     wanted = dict(zip(scene.prompts, answers.greedy(*scene.prompts), strict=True))
     wanted |= {BESIDE: answers.greedy(BESIDE, tokens=BESIDE_TOKENS)[0]}
     laps.over("prepared")
-    results = _Case(stand, cells, scene, wanted, answers.sampled(BESIDE)).run(laps)
+    results = _Case(stand, cells, scene, wanted, answers).run(laps)
     for result in results:
         result.took_s = (time.monotonic() - began_s) / len(results)
         result.parts_s = laps.parts_s
@@ -109,7 +109,7 @@ class _Case:
         cells: Sequence[Cell],
         scene: Scene,
         wanted: dict[str, str],
-        drawn: list[str],
+        answers: Answers,
     ) -> None:
         self._stand = stand
         self._cells = cells
@@ -117,7 +117,8 @@ class _Case:
         self._idle = cells[0].moment == "idle"
         self._scene = scene
         self._wanted = wanted
-        self._drawn = drawn
+        self._answers = answers
+        self._drawn = answers.sampled(BESIDE)
         self._pids = {name: stand.pid(name) for name in (ROUTER_BOX, OTHER_BOX, "router")}
         self._seen = len(stand.traffic.events)
         self._why: list[str] = []
@@ -139,6 +140,8 @@ class _Case:
         asked = [*reached.greedy, *harm.flood, *([reached.sampled] if reached.sampled else [])]
         if not wait_all(asked, ENDED_S):
             self._why.append("an answer neither came nor failed within its deadline")
+        more = [prompt for prompt in self._scene.prompts if prompt not in self._wanted]
+        self._wanted |= dict(zip(more, self._answers.greedy(*more), strict=True))
         laps.over("answered")
         if not self._frame_was_met():
             reached.targets.clear()
