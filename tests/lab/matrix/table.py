@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tests.lab.matrix.cells import FAULTS, HIT_BOX, MODES, MOMENTS, WHAT, Cell, all_cells
-from tests.lab.matrix.moments import BESIDE_TOKENS, TARGET_CHARS
+from tests.lab.matrix.moments import BESIDE_TOKENS, HANDOFF_CHARS, TARGET_CHARS
 from tests.lab.matrix.pauses import ALLOWANCE_S, Pause
 from tests.lab.matrix.run import Result
 from tests.lab.matrix.stand import DETECTION_S, LINK_MBIT
@@ -73,7 +73,8 @@ def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list
         f"`python -m tests.lab.matrix`, {today}, {os.cpu_count()} cores shared with other work.",
         f"Two boxes in network namespaces on a {LINK_MBIT} Mbit/s link, both workers and the",
         "router as supervised processes, a random model of 8 KiB of KV a token. The target's",
-        f"prompt of {TARGET_CHARS} tokens is new for every cell; beside it run a greedy answer and",
+        f"prompt of {TARGET_CHARS} tokens ({HANDOFF_CHARS} where it is met after it was read and",
+        "before it was handed over) is new for every cell; beside it run a greedy answer and",
         "a sampled one of two choices with penalties and log-probabilities; every answer has 120",
         f"tokens, the greedy one beside {BESIDE_TOKENS}.",
         "",
