@@ -279,7 +279,7 @@ class StubWorker:
 
     def _say(self, message: ToRouter) -> None:
         if self._router is not None:
-            self._control.send_multipart([self._router, encode(message)])
+            _tell(self._control, [self._router, encode(message)])
 
     def _hear(self, message: Any) -> None:
         if not isinstance(message, Ping):
@@ -562,12 +562,12 @@ class StubWorker:
         name = envelope.reservation_id
         work, seal = self._reserved.pop(name, (None, None))
         if work is None or seal is None:
-            self._kv.send_multipart([parts[0], encode(Gone(reservation_id=name))])
+            _tell(self._kv, [parts[0], encode(Gone(reservation_id=name))])
             return
         close = decode_kv_message(seal.open_message(envelope, parts[1:]))
         assert isinstance(close, Close)
         ack = Ack(reservation_id=name, committed=True)
-        self._kv.send_multipart([parts[0], *seal.answer(envelope, ack)])
+        _tell(self._kv, [parts[0], *seal.answer(envelope, ack)])
         self._work[work.request_id] = work
         self._say(Committed(request_id=work.request_id, bytes=close.bytes, tokens=len(work.prompt)))
 
@@ -600,6 +600,15 @@ class StubWorker:
             committed=committed,
         )
         self._say(HandoffReport(event=event, why=why))
+
+
+def _tell(socket: zmq.Socket[Any], parts: list[bytes]) -> None:
+    """Say something to a peer, who may have gone meanwhile."""
+    try:
+        socket.send_multipart(parts)
+    except zmq.ZMQError as error:
+        if error.errno != zmq.EHOSTUNREACH:
+            raise
 
 
 def _slice(work: _Work) -> PrefillSlice:
