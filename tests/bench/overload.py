@@ -1,11 +1,12 @@
 """Goodput as the offered load grows from half to ten times the capacity.
 
-    python -m tests.bench.overload [--seconds 10] [--silent]
+    python -m tests.bench.overload [--seconds 10] [--silent | --own 0.3]
 
 Two stub workers with a fixed prefill rate, so that the capacity is known to the token; the
 router, HTTP and the clients are real. Clients say how long they wait for a first token
 (`x-first-token-deadline-s`), and the router refuses at once whom it could only disappoint; with
-`--silent` they say nothing, and the deployment's TTFT target is what counts once a queue stands.
+`--silent` they say nothing, and the deployment's TTFT target is what counts once a queue stands;
+with `--own` they name a TTFT target of their own (`x-ttft-target-s`), and are judged by that one.
 Prints one JSON document.
 """
 
@@ -22,6 +23,9 @@ from typing import Any
 
 import aiohttp
 import psutil
+from homesplit_engine.records import TTFT_TARGET_HEADER
+from homesplit_engine.router.doors import PATIENCE_HEADER
+from msgspec import Struct
 
 from tests.bench.router import Running, start_all, until_usable
 
@@ -35,12 +39,25 @@ TPOT_TARGET_S = 0.1
 LOADS = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-async def one(http: aiohttp.ClientSession, url: str, silent: bool) -> dict[str, Any]:
+class Wish(Struct, frozen=True):
+    """What every client says of its waiting, and the TTFT target by which it is judged."""
+
+    headers: dict[str, str]
+    ttft_target_s: float = TTFT_TARGET_S
+
+
+def wish_of(*, silent: bool, own_s: float | None) -> Wish:
+    """What the options ask for."""
+    if own_s is not None:
+        return Wish({TTFT_TARGET_HEADER: str(own_s)}, own_s)
+    return Wish({} if silent else {PATIENCE_HEADER: str(TTFT_TARGET_S)})
+
+
+async def one(http: aiohttp.ClientSession, url: str, wish: Wish) -> dict[str, Any]:
     """One streamed request as its client saw it."""
     body = {"prompt": "a" * PROMPT_TOKENS, "max_tokens": OUTPUT_TOKENS, "stream": True}
-    headers = {} if silent else {"x-first-token-deadline-s": str(TTFT_TARGET_S)}
     began_s, times = time.perf_counter(), list[float]()
-    async with http.post(url + "/v1/completions", json=body, headers=headers) as answer:
+    async with http.post(url + "/v1/completions", json=body, headers=wish.headers) as answer:
         if answer.status != 200:
             await answer.read()
             took_s = time.perf_counter() - began_s
@@ -50,7 +67,8 @@ async def one(http: aiohttp.ClientSession, url: str, silent: bool) -> dict[str, 
             if line.startswith(b"data: {"):
                 times.append(time.perf_counter() - began_s)
     tpot_s = (times[-1] - times[0]) / (len(times) - 1)
-    good = len(times) == OUTPUT_TOKENS and times[0] <= TTFT_TARGET_S and tpot_s <= TPOT_TARGET_S
+    in_time = times[0] <= wish.ttft_target_s and tpot_s <= TPOT_TARGET_S
+    good = len(times) == OUTPUT_TOKENS and in_time
     return {"status": 200, "good": good, "ttft_s": times[0], "tpot_s": tpot_s}
 
 
@@ -59,7 +77,7 @@ async def offer(
     running: Running,
     times_capacity: float,
     seconds: float,
-    silent: bool,
+    wish: Wish,
 ) -> dict[str, Any]:
     """An open loop of evenly spaced requests."""
     rate = times_capacity * CAPACITY_REQUESTS_PER_S
@@ -67,7 +85,7 @@ async def offer(
     began_s = time.perf_counter()
     for number in range(round(rate * seconds)):
         await asyncio.sleep(max(0.0, began_s + number / rate - time.perf_counter()))
-        tasks.append(asyncio.create_task(one(http, running.url, silent)))
+        tasks.append(asyncio.create_task(one(http, running.url, wish)))
     offered_s = time.perf_counter() - began_s
     seen = await asyncio.gather(*tasks)
     served = sorted(s["ttft_s"] for s in seen if s["status"] == 200)
@@ -91,7 +109,7 @@ async def offer(
     }
 
 
-async def measure(seconds: float, silent: bool) -> dict[str, Any]:
+async def measure(seconds: float, wish: Wish) -> dict[str, Any]:
     """Every load in turn on one deployment."""
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -108,9 +126,9 @@ async def measure(seconds: float, silent: bool) -> dict[str, Any]:
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
                 await until_usable(http, running.url)
-                await offer(http, running, 0.5, 3.0, silent)
+                await offer(http, running, 0.5, 3.0, wish)
                 for load in LOADS:
-                    found.append(await offer(http, running, load, seconds, silent))
+                    found.append(await offer(http, running, load, seconds, wish))
                     await asyncio.sleep(1.5)
         finally:
             for process in running.processes:
@@ -119,7 +137,8 @@ async def measure(seconds: float, silent: bool) -> dict[str, Any]:
                 process.wait(timeout=10)
     at_capacity = found[LOADS.index(1.0)]["goodput_requests_per_s"]
     return {
-        "clients_say_their_limit": not silent,
+        "clients_say": wish.headers,
+        "ttft_target_s": wish.ttft_target_s,
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
         "capacity_requests_per_s": CAPACITY_REQUESTS_PER_S,
@@ -132,9 +151,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.overload", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--silent", action="store_true")
+    said = parser.add_mutually_exclusive_group()
+    said.add_argument("--silent", action="store_true")
+    said.add_argument("--own", type=float, metavar="S", help="a TTFT target of the clients' own")
     args = parser.parse_args()
-    print(json.dumps(asyncio.run(measure(args.seconds, args.silent)), indent=2))
+    wish = wish_of(silent=args.silent, own_s=args.own)
+    print(json.dumps(asyncio.run(measure(args.seconds, wish)), indent=2))
 
 
 if __name__ == "__main__":
