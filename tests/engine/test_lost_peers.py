@@ -175,6 +175,7 @@ def test_a_peer_that_stands_still_is_given_up_and_holds_up_nobody_else(
             fingerprint=ready.fingerprint,
             cached_tokens=0,
         )
+        told: list[str] = []
         for number in range(TRIES):
             stuck, quick = f"stuck {number}", f"quick {number}"
             a.send(submit(stuck, prompt_of(120, 6), chunk_tokens=1, handoff=target))
