@@ -63,7 +63,7 @@ class RunningLab:
         *,
         text: str | None = None,
         environment: dict[str, str] | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: float = 180.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the desk, in the checkout; 124 when it took too long."""
         return run_inside(
@@ -83,7 +83,7 @@ class RunningLab:
         *,
         root: bool = False,
         text: str | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: float = 180.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a box as its owner, or as its root."""
         return run_inside(self.lab, name, command, root=root, text=text, timeout_s=timeout_s)

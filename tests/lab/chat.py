@@ -10,7 +10,7 @@ import aiohttp
 from homesplit.stages import deploy
 from homesplit.stages.context import Context
 
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 
 
 async def ask(question: str) -> str:

@@ -40,7 +40,7 @@ key = open(run + "api.key").read().strip() if sys.argv[2] == "key" else "none"
 request = urllib.request.Request(f"http://127.0.0.1:{port}{sys.argv[1]}")
 request.add_header("Authorization", "Bearer " + key)
 try:
-    with urllib.request.urlopen(request, timeout=20) as reply:
+    with urllib.request.urlopen(request, timeout=60) as reply:
         print(reply.read().decode())
 except urllib.error.HTTPError as error:
     print(json.dumps({"refused": error.code}))
@@ -53,7 +53,7 @@ import json, sys, urllib.error, urllib.request
 request = urllib.request.Request(sys.argv[1])
 request.add_header("Authorization", "Bearer " + sys.stdin.readline().strip())
 try:
-    with urllib.request.urlopen(request, timeout=20) as reply:
+    with urllib.request.urlopen(request, timeout=60) as reply:
         print(json.dumps(reply.status))
 except urllib.error.HTTPError as error:
     print(json.dumps(error.code))
@@ -100,12 +100,12 @@ class Broken:
     def kill(self) -> None:
         """End it with no chance to tidy up."""
         self._process.kill()
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=60)
 
     def interrupt(self) -> int:
         """Break it off as Ctrl-C does; its exit code."""
         self._process.send_signal(signal.SIGINT)
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=120)
         return self._process.returncode
 
     def end(self, *, timeout_s: float) -> tuple[int, str]:

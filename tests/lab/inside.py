@@ -185,7 +185,7 @@ def run_inside(
     root: bool = False,
     host_files: bool = False,
     text: str | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float = 180.0,
     environment: dict[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
@@ -225,7 +225,7 @@ def output(
     *,
     root: bool = False,
     text: str | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float = 180.0,
 ) -> str:
     """What a command on a machine prints; raises LabError with its own words when it fails."""
     done = run_inside(lab, name, command, root=root, text=text, timeout_s=timeout_s)

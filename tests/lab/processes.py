@@ -27,7 +27,7 @@ def run_tool(
     namespace: str | None = None,
     text: str | None = None,
     check: bool = True,
-    timeout_s: float = 60.0,
+    timeout_s: float = 180.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run a tool of this machine, in a network namespace when one is named.
 

@@ -33,7 +33,7 @@ class Road:
             (home / "cache").symlink_to(cache)
 
     def run(
-        self, *words: str, timeout_s: float = 120.0, ssh_config: Path | None = None
+        self, *words: str, timeout_s: float = 300.0, ssh_config: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as typed."""
         command = [*COMMAND, *words]
@@ -43,7 +43,7 @@ class Road:
     def ask(self, question: str) -> str:
         """The answer of what is deployed."""
         command = [sys.executable, "-m", "tests.lab.chat", question]
-        done = self.lab.desk(command, environment=self._environment(), timeout_s=180)
+        done = self.lab.desk(command, environment=self._environment(), timeout_s=300)
         if done.returncode:
             raise LabError(f"no answer to {question!r}:\n{done.stderr[-3000:]}")
         return done.stdout
@@ -54,23 +54,28 @@ class Road:
             "HOMESPLIT_SSH_CONFIG": str(ssh_config or self.lab.ssh_config),
         }
 
-    def json(self, *words: str, timeout_s: float = 120.0) -> dict[str, Any]:
+    def json(
+        self, *words: str, timeout_s: float = 300.0, ssh_config: Path | None = None
+    ) -> dict[str, Any]:
         """The one JSON document of a command that must end well."""
-        done = self.run(*words, "--json", timeout_s=timeout_s)
+        done = self.run(*words, "--json", timeout_s=timeout_s, ssh_config=ssh_config)
         if done.returncode:
             said = done.stderr[-3000:]
             raise LabError(f"homesplit {' '.join(words)} ended with {done.returncode}:\n{said}")
         return cast("dict[str, Any]", json.loads(done.stdout))
 
 
-def discovered(road: Road, *words: str, usable: Sequence[str]) -> dict[str, Any]:
+def discovered(
+    road: Road, *words: str, usable: Sequence[str], ssh_config: Path | None = None
+) -> dict[str, Any]:
     """What discovery lists, by name; looked for again while one of these can't be used.
 
     On a busy computer an SSH server may answer later than discovery waits for it.
     """
     found: dict[str, Any] = {}
     for _ in range(_LOOKS):
-        found = {box["name"]: box for box in road.json("discover", *words)["boxes"]}
+        told = road.json("discover", *words, ssh_config=ssh_config)["boxes"]
+        found = {box["name"]: box for box in told}
         if all(name in found and found[name]["usable"] for name in usable):
             break
     return found

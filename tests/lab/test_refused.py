@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.lab.desks import settle
-from tests.lab.road import files_of
+from tests.lab.road import discovered, files_of
 from tests.lab.stand import Stand, standing
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,7 @@ def test_a_box_known_only_by_its_announcement_can_be_deployed_to(
     ]
     config = tmp_path / "ssh_config"
     config.write_text("\n".join(["Host *", "  User owner", *dict.fromkeys(keys)]) + "\n")
-    found = stand.ann.run("discover", "--seconds", "3", "--json", ssh_config=config)
-    boxes = {box["name"]: box for box in json.loads(found.stdout)["boxes"]}
+    boxes = discovered(stand.ann, usable=["atlas"], ssh_config=config)
     assert boxes["atlas"]["usable"], boxes["atlas"]["why"]
     dry = stand.ann.run(*stand.words("atlas")[:-1], "--dry-run", "--json", ssh_config=config)
     assert dry.returncode == 0, dry.stderr
