@@ -7,11 +7,10 @@ from typing import Any
 
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.core import say
-from homesplit.core.candidates import placed_shape
-from homesplit.core.cost import Interval, cost_model, kv_dtype_of
+from homesplit.core.cost import Interval, cost_model, kv_dtype_of, placed
 from homesplit.errors import UsageError
 from homesplit.io import profiles
-from homesplit.stages.plan import read_box, read_calibrations
+from homesplit.stages.plan import check_weights, read_box, read_calibrations
 
 
 def add_parser(subparsers: Any) -> None:
@@ -25,6 +24,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--context", type=int, metavar="T", help="tokens in all that decode reads")
     parser.add_argument("--batch", type=int, default=1, metavar="B", help="answers written at once")
+    parser.add_argument(
+        "--weights", choices=("same", "int8"), default="same", help="as `up --weights` has them"
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -43,8 +45,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--cached is more than --prompt-tokens.")
     ctx = command_context()
     box = read_box(ctx, args.box)
-    shape = placed_shape(box, profiles.load_model(args.model, ctx.paths))
-    fit = next(iter(read_calibrations(ctx, (box,), shape)), None)
+    described = profiles.load_model(args.model, ctx.paths)
+    check_weights(args.weights, (box,), described)
+    shape = placed(box, described, args.weights)
+    fits = read_calibrations(ctx, (box,), shape)
+    fit = next((fit for fit in fits if fit.weights == args.weights), None)
     model = cost_model(box, shape, calibration=fit, kv_dtype=kv_dtype_of(shape.dtype))
     context = args.batch * args.prompt_tokens if args.context is None else args.context
     prefill = model.prefill_s(args.prompt_tokens, args.cached)

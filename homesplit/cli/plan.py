@@ -23,6 +23,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--link", metavar="L", help="a link profile or a rate; else the probed one")
     parser.add_argument("--model", default="smollm2-135m", metavar="M", help="folder, file or name")
+    parser.add_argument(
+        "--weights",
+        choices=("same", "int8"),
+        default="same",
+        help="int8: as `up --weights int8` has them, on processors",
+    )
     parser.add_argument("--workload", metavar="W", help="a workload's name or a TOML file")
     parser.add_argument("--prompt-tokens", type=int, metavar="P", help="instead of a workload")
     parser.add_argument("--output-tokens", type=int, metavar="O", help="instead of a workload")
@@ -47,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         boxes=tuple(name.strip() for name in args.boxes.split(",") if name.strip()),
         link=args.link,
         model=args.model,
+        weights=args.weights,
         workload=args.workload,
         prompt_tokens=args.prompt_tokens,
         output_tokens=args.output_tokens,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from homesplit_engine.records import RequestRecord, StepEvent
 from msgspec import Struct
 
+Weights = Literal["same", "int8"]
+"""What the engine makes of the linear layers: `same` as everything else, or 8 bits."""
 FEATURES = ("step", "prompt token", "token pair", "answer token", "context token", "reading step")
 MIN_STEPS = 20
 ROUNDS = 12
@@ -49,6 +51,10 @@ class Calibration(Struct, frozen=True, kw_only=True):
     kv_bytes_per_token: int = 0
     kv_tokens: int | None = None
     """Tokens of KV that the worker had room for."""
+    weights: Weights = "same"
+    """What the timed engine's linear layers were in."""
+    refitted: bool = False
+    """Whether it was timed with other weights and changed by what the model knows of both."""
     at: str = ""
     """UTC, ISO 8601."""
     compared_steps: int = 0
@@ -65,6 +71,9 @@ class Calibration(Struct, frozen=True, kw_only=True):
         if self.compared_steps:
             measured = _dated(f"{self.compared_steps} steps of a comparison", self.compared_at)
             timed = f"{timed}, and on {measured}" if self.steps else f"calibrated on {measured}"
+        if self.refitted:
+            other = "int8 weights" if self.weights == "int8" else "weights as they are"
+            timed += f"; that was with {other}, the rest is by the cost model"
         if self.together > 1.0:
             timed += f"; a step takes {self.together - 1:.0%} longer while the other box computes"
         return timed
@@ -98,6 +107,7 @@ class CalibrationOf(Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     kv_bytes_per_token: int = 0
     kv_tokens: int | None = None
+    weights: Weights = "same"
     at: str = ""
 
 
@@ -125,6 +135,7 @@ def fit_calibration(
         fingerprint=of.fingerprint,
         kv_bytes_per_token=of.kv_bytes_per_token,
         kv_tokens=of.kv_tokens,
+        weights=of.weights,
         at=of.at,
     )
 

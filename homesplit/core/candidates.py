@@ -5,8 +5,8 @@ from __future__ import annotations
 from homesplit_engine.records import ModeSetting
 from msgspec import Struct, structs
 
-from homesplit.core.calibration import Calibration
-from homesplit.core.cost import cost_model, kv_dtype_of, run_dtype
+from homesplit.core.calibration import Calibration, Weights
+from homesplit.core.cost import CostModel, cost_model, kv_dtype_of, placed, refitted, run_dtype
 from homesplit.core.handoff import COMMIT_S, Wire
 from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.link import LinkProfile
@@ -36,6 +36,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     shape: ModelShape
     workload: Workload
     targets: Targets
+    weights: Weights = "same"
+    """What the engine makes of the linear layers, as `up --weights` says."""
     calibrations: tuple[Calibration, ...] = ()
     extent: Extent | None = None
     """How long the load is offered; None for one that goes on."""
@@ -81,15 +83,9 @@ def longest_tokens(workload: Workload) -> int:
     return workload.shared_prefix_tokens + each * workload.turns
 
 
-def placed_shape(box: BoxProfile, shape: ModelShape) -> ModelShape:
-    """The shape as this box's engine would keep it."""
-    dtype = run_dtype(box, shape)
-    return shape if dtype == shape.dtype else shape.with_dtype(dtype)
-
-
 def kv_dtype(asked: Asked) -> str:
     """The KV cache's format, which both boxes must share."""
-    dtypes = {kv_dtype_of(run_dtype(box, asked.shape)) for box in asked.boxes}
+    dtypes = {kv_dtype_of(run_dtype(box, asked.shape, beside=asked.boxes)) for box in asked.boxes}
     return "fp32" if "fp32" in dtypes else dtypes.pop()
 
 
@@ -97,7 +93,7 @@ def room_of(box: BoxProfile, asked: Asked) -> Room:
     """What fits into a box."""
     share = SHARED_MEMORY_SHARE if box.unified or box.device == "cpu" else MEMORY_SHARE
     memory = box.memory_bytes.value
-    shape = placed_shape(box, asked.shape)
+    shape = placed(box, asked.shape, asked.weights, beside=asked.boxes)
     ours = box.source == "probe" and memory is not None
     return Room(
         box=box.name,
@@ -119,10 +115,11 @@ def _conversation_bytes(asked: Asked, *, ours: bool) -> float:
 def second_copy(box: BoxProfile, shape: ModelShape) -> float:
     """Bytes of the copy of the linear layers that the engine keeps on this box for many rows.
 
-    It does so for fp32 on a processor, where the copy is at most a quarter of the memory that
-    is free beside the weights (`kernels.copy_fits`); 0 elsewhere.
+    It does so for fp32 on an x86 processor, where the copy is at most a quarter of the memory
+    that is free beside the weights (`kernels.copy_fits`, `hasten_linears`); 0 elsewhere, and of
+    int8 weights, which have one layout for any number of rows.
     """
-    if box.device != "cpu" or run_dtype(box, shape) != "fp32":
+    if box.device != "cpu" or shape.dtype != "fp32" or shape.table_bytes or not is_x86(box):
         return 0.0
     looked_up = shape.embedding_parameters / shape.parameters
     linear = shape.weights_bytes * (1.0 - looked_up)
@@ -130,14 +127,18 @@ def second_copy(box: BoxProfile, shape: ModelShape) -> float:
     return linear if linear <= free / 4.0 else 0.0
 
 
+def is_x86(box: BoxProfile) -> bool:
+    """Whether the processor is, or may be where the box does not tell."""
+    return (box.architecture or "x86_64").lower() in ("x86_64", "amd64")
+
+
 def build_scene(asked: Asked) -> Scene:
     """The scene of all boxes; raises ProfileError naming a missing figure."""
     kept, longest = kv_dtype(asked), longest_tokens(asked.workload)
     boxes: list[SimBox] = []
     for box in asked.boxes:
-        shape = placed_shape(box, asked.shape)
-        fit = next((c for c in asked.calibrations if c.box == box.name), None)
-        cost = cost_model(box, shape, calibration=fit, kv_dtype=kept)
+        cost = _cost(box, asked, kept)
+        fit = cost.fit
         room = room_of(box, asked)
         told = fit.kv_tokens if fit else None
         # Windows and states make a token of a long conversation cheaper than one of a short.
@@ -150,6 +151,18 @@ def build_scene(asked: Asked) -> Scene:
     routers = [c.router_s for c in asked.calibrations if c.router_s is not None]
     # What was timed is the way there and back; the scene counts it once before and once after.
     return structs.replace(scene, router_s=max(routers) / 2.0) if routers else scene
+
+
+def _cost(box: BoxProfile, asked: Asked, kept: str) -> CostModel:
+    """By the fit of these weights; else by that of the others, changed as far as is known."""
+    shape = placed(box, asked.shape, asked.weights, beside=asked.boxes)
+    own = [fit for fit in asked.calibrations if fit.box == box.name]
+    fit = next((fit for fit in own if fit.weights == asked.weights), None)
+    if fit is None and own and box.memory_bytes_per_s.value:
+        had = placed(box, asked.shape, own[0].weights, beside=asked.boxes)
+        bare = (cost_model(box, each, kv_dtype=kept) for each in (had, shape))
+        fit = refitted(own[0], *bare)
+    return cost_model(box, shape, calibration=fit, kv_dtype=kept)
 
 
 def _wires(asked: Asked) -> dict[tuple[str, str], Wire]:

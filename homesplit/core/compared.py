@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from homesplit_engine.records import ModeSetting
 from msgspec import Struct
 
+from homesplit.core.calibration import Weights
 from homesplit.core.choose import Choice
 from homesplit.core.compare_result import ModeRuns, Verdict, near_best
 from homesplit.core.plan import MeasuredFigures
@@ -38,6 +39,7 @@ class Compared(Struct, frozen=True, kw_only=True):
     sentence: str
     link_bytes_per_s: float | None = None
     """The link's payload rate as known then, None where it was not."""
+    weights: Weights = "same"
 
     def answers(
         self,
@@ -45,8 +47,9 @@ class Compared(Struct, frozen=True, kw_only=True):
         model: str,
         workload: Workload,
         link_bytes_per_s: float | None,
+        weights: Weights = "same",
     ) -> bool:
-        """Whether this is what was measured: same boxes, model, load, targets, and link."""
+        """Whether this is what was measured: same boxes, model, load, targets and link."""
         mine, asked = self.workload, workload
         then, now = self.link_bytes_per_s, link_bytes_per_s
         if then and now and not 1 / SAME_LINK <= then / now <= SAME_LINK:
@@ -54,6 +57,7 @@ class Compared(Struct, frozen=True, kw_only=True):
         return (
             set(self.boxes) == set(boxes)
             and plain(self.model) == plain(model)
+            and self.weights == weights
             and mine.classes == asked.classes
             and mine.arrivals == asked.arrivals
             and mine.targets == asked.targets
@@ -89,6 +93,7 @@ def compared(
     model: str,
     at: str,
     link_bytes_per_s: float | None = None,
+    weights: Weights = "same",
 ) -> Compared | None:
     """What to remember of a comparison; None where too little was served to tell anything."""
     own = [m for m in modes if m.setting is not None and m.pooled.no_data is None]
@@ -104,6 +109,7 @@ def compared(
         near=near,
         sentence=told.sentence,
         link_bytes_per_s=link_bytes_per_s,
+        weights=weights,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
-from homesplit.core.calibration import Calibration
+from homesplit.core.calibration import Calibration, Weights
 from homesplit.core.efficiency import Efficiency, from_maker_figures, from_probes
 from homesplit.core.machine import BoxProfile
 from homesplit.core.shape import DTYPE_BYTES, ModelShape
@@ -117,6 +117,30 @@ class CostModel(Struct, frozen=True, kw_only=True):
         )
 
 
+INT8_ARITHMETIC = 0.87
+"""Of the rate in fp32, what products with int8 weights reach over a prompt. Measured without VNNI:
+0.94, 0.86 and 0.74 of fp32 at 128, 512 and 2,048 tokens (tests/bench/results/engine.md)."""
+
+
+def refitted(fit: Calibration, had: CostModel, wanted: CostModel) -> Calibration:
+    """A fit of other weights, its coefficients changed as the two models without it differ."""
+    reads = _idle_step_s(wanted) / _idle_step_s(had)
+    multiplies = wanted.flop_s / had.flop_s
+    return structs.replace(
+        fit,
+        step_s=fit.step_s * reads,
+        token_s=fit.token_s * multiplies,
+        sequence_s=fit.sequence_s * multiplies,
+        kv_tokens=None,
+        refitted=True,
+    )
+
+
+def _idle_step_s(cost: CostModel) -> float:
+    """A step's part that does not grow with its tokens: reading the weights, and starting."""
+    return cost.step_s + cost.weight_byte_s * cost.shape.step_weight_bytes(1)
+
+
 class StepClock:
     """`CostModel.step_seconds` for a simulation: what hangs on few values is worked out once."""
 
@@ -190,7 +214,8 @@ def cost_model(
         )
     flops_per_s = _flops_per_s(box, shape)
     share = _efficiency(box, shape, flops_per_s=flops_per_s, bytes_per_s=bytes_per_s)
-    flop_s = 1.0 / (flops_per_s * share.arithmetic)
+    narrow = INT8_ARITHMETIC if shape.table_bytes else 1.0
+    flop_s = 1.0 / (flops_per_s * share.arithmetic * narrow)
     byte_s = 1.0 / (bytes_per_s * share.bandwidth)
     return CostModel(
         box=box.name,
@@ -200,7 +225,7 @@ def cost_model(
         step_s=share.layer_s * shape.layers,
         weight_byte_s=byte_s,
         flop_s=flop_s,
-        attention_flop_s=flop_s / share.attention,
+        attention_flop_s=flop_s * narrow / share.attention,
         kv_byte_s=byte_s,
         overlap=share.overlap,
         prefill_low=share.prefill_low,
@@ -275,12 +300,35 @@ def _efficiency(
     )
 
 
-def run_dtype(box: BoxProfile, shape: ModelShape) -> str:
+def run_dtype(box: BoxProfile, shape: ModelShape, *, beside: Sequence[BoxProfile] = ()) -> str:
     """The number format in which the engine would keep the weights on this box.
 
-    On a CPU it computes in fp32; on a GPU it keeps what the model has.
+    It computes in fp32, and in bf16 where all boxes, those `beside` it too, have an NVIDIA GPU:
+    both must keep KV alike. Boxes of a profile run what the model has.
     """
-    return "fp32" if box.source == "probe" and box.device == "cpu" else shape.dtype
+    if box.source != "probe":
+        return shape.dtype
+    pair = (box, *(other for other in beside if other.source == "probe"))
+    return "bf16" if all(each.device == "cuda" for each in pair) else "fp32"
+
+
+def placed(
+    box: BoxProfile, shape: ModelShape, weights: Weights, *, beside: Sequence[BoxProfile] = ()
+) -> ModelShape:
+    """The shape as this box's engine would keep it."""
+    dtype = run_dtype(box, shape, beside=beside)
+    kept = shape if dtype == shape.dtype else shape.with_dtype(dtype)
+    return kept.with_int8_linears() if weights == "int8" else kept
+
+
+def why_no_int8(box: BoxProfile, shape: ModelShape) -> str | None:
+    """Why the model can't have int8 weights on this box, None when it can."""
+    if box.device != "cpu":
+        gpu = f"{box.name} would run the model on its GPU ({box.device})"
+        return f"int8 weights are computed on processors only, and {gpu}"
+    if run_dtype(box, shape) == shape.dtype and shape.weights_bytes < 1.5 * shape.parameters:
+        return f"{shape.name} is quantised already ({shape.dtype})"
+    return None
 
 
 def kv_dtype_of(dtype: str) -> str:

@@ -13,6 +13,7 @@ from homesplit.core.choose import Choice, choose
 from homesplit.core.compared import Compared, measured_words, overruled, same_way
 from homesplit.core.divergence import lossy
 from homesplit.core.flips import Position, find_flips
+from homesplit.core.int8_flip import int8_flip
 from homesplit.core.ledger import classes_of, ledger_row
 from homesplit.core.narrower import with_wire
 from homesplit.core.plan import (
@@ -55,7 +56,7 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
     thinking = thinking or Thinking()
     rooms = tuple(room_of(box, asked) for box in asked.boxes)
     if not any(room.fits for room in rooms):
-        return _fits_nowhere(asked, rooms)
+        return _fits_nowhere(asked, rooms, thinking)
     scene = build_scene(asked)
     able = arrangements(asked, scene)
     outlooks = tuple(_look(asked, scene, each, thinking) for each in able)
@@ -82,7 +83,9 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
         rules=rules,
         modes=modes,
         ledger=_ledger(asked, scene, outlooks, choice),
-        flips=_flips(asked, scene, outlooks, choice) if thinking.flips else (),
+        flips=(*_flips(asked, scene, outlooks, choice), *_int8(asked, choice, thinking))
+        if thinking.flips
+        else (),
         guesses=(*explain.guesses(asked, scene), *explain.auto_ahead(modes)),
         sources=explain.sources(asked, scene),
         measured_at=seen.at if seen else None,
@@ -93,6 +96,14 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
         model=asked.shape.name,
         workload=asked.workload.name,
     )
+
+
+def _int8(asked: Asked, choice: Choice | None, thinking: Thinking) -> tuple[Flip, ...]:
+    def look(narrow: Asked, scene: Scene, arrangement: Arrangement) -> Outlook:
+        return _look(narrow, scene, arrangement, thinking)
+
+    flip = int8_flip(asked, choice, look)
+    return () if flip is None else (flip,)
 
 
 def _suited(
@@ -107,7 +118,7 @@ def _overruled(simulated: Choice, choice: Choice) -> str | None:
     return None if same else before.words()
 
 
-def _fits_nowhere(asked: Asked, rooms: tuple[Room, ...]) -> Plan:
+def _fits_nowhere(asked: Asked, rooms: tuple[Room, ...], thinking: Thinking) -> Plan:
     first = fits(rooms)
     rest = tuple(
         not_asked(name, unit, "The model fits no box, so this is not asked.")
@@ -128,7 +139,7 @@ def _fits_nowhere(asked: Asked, rooms: tuple[Room, ...]) -> Plan:
         rules=(first, real_link(asked, None), *rest),
         modes=(),
         ledger=(),
-        flips=(),
+        flips=_int8(asked, None, thinking) if thinking.flips else (),
         guesses=(),
         boxes=tuple(box.name for box in asked.boxes),
         link=asked.link.source if asked.link else "",

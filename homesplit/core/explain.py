@@ -127,6 +127,11 @@ def guesses(asked: Asked, scene: Scene) -> tuple[str, ...]:
                 f"{box.name}: step times come from probes, not from the engine itself; they may "
                 f"be {cost.prefill_low:.2g} to {cost.prefill_high:.2g} times what is shown."
             )
+        elif cost.fit.refitted:
+            said.append(
+                f"{box.name}: the engine was timed with other weights than these; what they "
+                "change is by the cost model. Deploy so and calibrate again."
+            )
         elif cost.fit.error_p50 > ROUGH:
             said.append(
                 f"{box.name}: the engine's steps were timed while something else kept the box "

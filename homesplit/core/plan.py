@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from homesplit_engine.records import KvWire
 from msgspec import Struct
 
 from homesplit.core.workload import Targets
@@ -61,7 +62,7 @@ class ModePrediction(Struct, frozen=True, kw_only=True):
     """`whole` or `chunked`."""
     prefill_box: str | None
     decode_box: str | None
-    kv_wire: str | None = None
+    kv_wire: KvWire | None = None
     """As in `Recommendation`."""
     ttft_s: Spread
     tpot_s: Spread
@@ -114,7 +115,7 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     decode_box: str | None
     prefill: str | None
     chunk_tokens: int | None
-    kv_wire: str | None
+    kv_wire: KvWire | None
     """What a split sends its KV as: `same` as it is kept, `fp16` or `int8`; None elsewhere."""
     sentence: str
     runner_up: str | None = None

@@ -10,6 +10,7 @@ from msgspec import Struct
 from homesplit.core import say
 from homesplit.core.candidates import Asked, Room, longest_tokens
 from homesplit.core.ledger import LedgerRow, PromptClass, ledger_row
+from homesplit.core.link import LinkProfile
 from homesplit.core.plan import RuleResult, Verdict
 from homesplit.core.predict import Outlook
 from homesplit.core.scene import Arrangement, Scene
@@ -122,17 +123,27 @@ def real_link(asked: Asked, scene: Scene | None) -> RuleResult:
     if link is None:
         said = "Nothing is known of the link: probe it, or name one with --link."
         return rule("real_link", "unknown", said, None, None, "bytes/s")
-    rate = min(w.bytes_per_s for w in scene.wires.values()) if scene and scene.wires else None
+    rate = _link_rate(link, scene)
     if link.loopback:
         said = "Both ends are one machine: loopback teaches the mechanism, measures no network."
         return rule("real_link", "fail", said, rate, None, "bytes/s")
-    said = f"The link carries {say.bit_rate(rate)} of payload ({link.source})." if rate else ""
-    if rate and link.label_bytes_per_s:
+    if rate is None:
+        said = f"The link's rate is not known ({link.source})."
+        return rule("real_link", "unknown", said, None, None, "bytes/s")
+    said = f"The link carries {say.bit_rate(rate)} of payload ({link.source})."
+    if link.label_bytes_per_s:
         said = (
             f"The link carries {say.bit_rate(rate)} of payload where its label says "
             f"{say.bit_rate(link.label_bytes_per_s)} ({link.source})."
         )
     return rule("real_link", "pass", said, rate, None, "bytes/s")
+
+
+def _link_rate(link: LinkProfile, scene: Scene | None) -> float | None:
+    """Of the slower direction: as a hand-off gets it, or, where nothing fits, as it was told."""
+    if scene is not None and scene.wires:
+        return min(wire.bytes_per_s for wire in scene.wires.values())
+    return min((way.value for way in (link.a_to_b, link.b_to_a) if way.value), default=None)
 
 
 def someone(known: Known) -> RuleResult:

@@ -101,6 +101,8 @@ class ModelShape(Struct, frozen=True, kw_only=True):
     head_parameters: int = 0
     """The output head's, which a prompt pays for its last token only."""
     weights_bytes: int
+    table_bytes: int = 0
+    """Of these, what tokens only look up, where that has another format; 0 where all is alike."""
     dtype: str
     groups: tuple[LayerGroup, ...]
     attention: str
@@ -185,7 +187,7 @@ class ModelShape(Struct, frozen=True, kw_only=True):
         With experts chosen evenly, tokens hit a share 1 - (1 - c)^tokens of them, where `c`
         is the share that one token chooses.
         """
-        per_parameter = self.weights_bytes / self.parameters
+        per_parameter = self._bytes_per_parameter()
         idle = self.parameters - self.active_parameters
         read = self.parameters - self.embedding_parameters
         if idle > 0 and tokens > 0:
@@ -194,10 +196,30 @@ class ModelShape(Struct, frozen=True, kw_only=True):
             read -= experts * (1.0 - chosen) ** tokens
         return max(read, 0) * per_parameter
 
+    def _bytes_per_parameter(self) -> float:
+        """Of the parameters that a step multiplies with."""
+        if not self.table_bytes:
+            return self.weights_bytes / self.parameters
+        multiplied = self.parameters - self.embedding_parameters
+        return (self.weights_bytes - self.table_bytes) / multiplied
+
+    def with_int8_linears(self) -> ModelShape:
+        """The same model with its linear layers in 8 bits, as `up --weights int8` keeps it.
+
+        What is looked up stays as it is; an output head that shares that table becomes a
+        quantised one of its own.
+        """
+        wide = self.weights_bytes / self.parameters
+        looked_up = self.embedding_parameters or self.head_parameters
+        table = round(looked_up * wide)
+        linear = round((self.parameters - self.embedding_parameters) * DTYPE_BYTES["int8"])
+        return structs.replace(self, weights_bytes=table + linear, table_bytes=table)
+
     def with_dtype(self, dtype: str) -> ModelShape:
         """The same model with its weights kept in another number format."""
         name = dtype_name(dtype)
-        return structs.replace(self, dtype=name, weights_bytes=weights_bytes(self.parameters, name))
+        size = weights_bytes(self.parameters, name)
+        return structs.replace(self, dtype=name, weights_bytes=size, table_bytes=0)
 
 
 def _pairs(tokens: int, cached: int, window: int | None) -> float:

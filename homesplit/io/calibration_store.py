@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from homesplit.core.calibration import Calibration
+from homesplit.core.calibration import Calibration, Weights
 from homesplit.core.compared import Compared, plain
 from homesplit.core.handoff_fit import HandoffFit
 from homesplit.io.atomic import write_atomically
@@ -41,7 +41,12 @@ def list_all(paths: Paths) -> tuple[Calibration, ...]:
 
 
 def load(
-    paths: Paths, box: str, host_key: str | None, model: str, kv_sizes: Collection[int]
+    paths: Paths,
+    box: str,
+    host_key: str | None,
+    model: str,
+    kv_sizes: Collection[int],
+    weights: Weights = "same",
 ) -> Calibration | None:
     """The newest fit of this box with this model, whose KV takes one of these sizes a token."""
     return next(
@@ -51,6 +56,7 @@ def load(
             if (fit.host_key == host_key if fit.host_key and host_key else fit.box == box)
             and plain(fit.model) == plain(model)
             and fit.kv_bytes_per_token in kv_sizes
+            and fit.weights == weights
         ),
         None,
     )
@@ -77,7 +83,10 @@ def load_handoff(
 
 def save_compared(paths: Paths, seen: Compared) -> Path:
     """Write a comparison in the place of the last one of the same question."""
-    question = (sorted(seen.boxes), plain(seen.model), seen.workload, seen.link_bytes_per_s)
+    question = (
+        *(sorted(seen.boxes), plain(seen.model), seen.workload, seen.link_bytes_per_s),
+        seen.weights,
+    )
     return _write(paths, "comparisons", msgspec.json.encode(question).decode(), seen)
 
 

@@ -93,7 +93,21 @@ def find(kind: Kind, text: str, paths: Paths) -> Path:
         short = _aliases(kind).get(_plain(written))
         if short is not None:
             return built_in(kind)[short]
+    begun = _begins(kind, _plain(text))
+    if begun is not None:
+        return built_in(kind)[begun]
     raise ProfileError(f"there is no {_WORDS[kind]} '{text}'.", do_next=_suggest(kind, text, own))
+
+
+_LEAST_LETTERS = 5
+
+
+def _begins(kind: Kind, plain: str) -> str | None:
+    """The one profile whose name goes on from what was typed; None where none or several do."""
+    if len(plain) < _LEAST_LETTERS:
+        return None
+    found = {short for name, short in _aliases(kind).items() if name.startswith(plain)}
+    return found.pop() if len(found) == 1 else None
 
 
 _TUNED = re.compile(r"[-_ ](instruct|it|chat|base|hf|thinking|\d{4})$", re.IGNORECASE)

@@ -34,7 +34,7 @@ from homesplit.io.load import run_load
 from homesplit.stages.bench import Prepared, Target, prepared
 from homesplit.stages.context import Context
 from homesplit.stages.load_watch import EventBox, watching
-from homesplit.stages.predicted import scene_of
+from homesplit.stages.predicted import scene_of, weights_of
 from homesplit.stages.recalibrate import handoff_words, keep_handoffs
 from homesplit.stages.serve import read_status, set_mode
 
@@ -164,6 +164,7 @@ async def _one_box(
             fingerprint=ready.fingerprint,
             kv_bytes_per_token=ready.kv_bytes_per_token,
             kv_tokens=kv_tokens,
+            weights=weights_of(status),
             at=datetime.now(UTC).isoformat(timespec="seconds"),
         ),
     )

@@ -8,9 +8,10 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from homesplit.core.calibration import Calibration
+from homesplit.core.calibration import Calibration, Weights
 from homesplit.core.candidates import Asked
 from homesplit.core.compared import Compared
+from homesplit.core.cost import why_no_int8
 from homesplit.core.decide import Thinking, decide
 from homesplit.core.events import PlanMade
 from homesplit.core.handoff_fit import HandoffFit
@@ -38,6 +39,8 @@ class PlanQuestion(Struct, frozen=True, kw_only=True):
     boxes: tuple[str, ...]
     link: str | None = None
     model: str = "smollm2-135m"
+    weights: Weights = "same"
+    """What the engine makes of the linear layers, as `up --weights` says."""
     workload: str | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -71,26 +74,44 @@ def read_question(ctx: Context, question: PlanQuestion) -> Asked:
     boxes = _apart(tuple(read_box(ctx, text) for text in question.boxes))
     workload = read_workload(ctx, question)
     shape = profiles.load_model(question.model, ctx.paths)
+    check_weights(question.weights, boxes, shape)
     return Asked(
         boxes=boxes,
         link=read_link(ctx, question.link, boxes),
         shape=shape,
         workload=workload,
         targets=question.targets or workload.targets,
+        weights=question.weights,
         calibrations=read_calibrations(ctx, boxes, shape),
         handoffs=read_handoffs(ctx, boxes),
         extent=None if question.seconds is None else Extent(seconds=question.seconds, seed=SEED),
     )
 
 
+def check_weights(weights: Weights, boxes: tuple[BoxProfile, ...], shape: ModelShape) -> None:
+    """Raise UsageError where one of the boxes can't have the model with these weights."""
+    reasons = [why_no_int8(box, shape) for box in boxes] if weights == "int8" else []
+    why = next((reason for reason in reasons if reason), None)
+    if why is not None:
+        raise UsageError(f"{why}.", do_next="Leave --weights out.")
+
+
 def read_calibrations(
     ctx: Context, boxes: tuple[BoxProfile, ...], shape: ModelShape
 ) -> tuple[Calibration, ...]:
-    """What the real engine's steps told of these boxes with this model, where it was timed."""
+    """What the real engine's steps told of these boxes with this model, where it was timed.
+
+    With weights as they are and in int8, whichever were timed.
+    """
     sizes = {shape.kv_bytes_per_token(dtype) for dtype in ("fp16", "fp32")}
+    kinds: tuple[Weights, ...] = ("same", "int8")
     found = [
-        (box.name, calibration_store.load(ctx.paths, box.name, box.host_key, shape.name, sizes))
+        (
+            box.name,
+            calibration_store.load(ctx.paths, box.name, box.host_key, shape.name, sizes, weights),
+        )
         for box in boxes
+        for weights in kinds
     ]
     return tuple(replace(fit, box=name) for name, fit in found if fit is not None)
 
@@ -121,7 +142,7 @@ def read_compared(ctx: Context, asked: Asked) -> Compared | None:
         (
             seen
             for seen in calibration_store.list_compared(ctx.paths)
-            if seen.answers(names, asked.shape.name, workload, rate)
+            if seen.answers(names, asked.shape.name, workload, rate, asked.weights)
         ),
         None,
     )

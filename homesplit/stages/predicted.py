@@ -9,6 +9,7 @@ from homesplit_engine.records import ModeSetting
 from homesplit_engine.status import RouterStatus
 from msgspec.structs import replace
 
+from homesplit.core.calibration import Weights
 from homesplit.core.candidates import Asked, build_scene
 from homesplit.core.link import LinkProfile
 from homesplit.core.load import LoadPlan
@@ -66,13 +67,14 @@ def scene_of(ctx: Context, status: RouterStatus, workload: Workload) -> Scene:
     """A deployment as it is known here; raises HomesplitError naming what is not."""
     names = [worker.box for worker in status.workers]
     shape = _shape(ctx, status)
-    boxes = tuple(_box(ctx, name, shape) for name in names)
+    boxes = tuple(_box(ctx, name, shape, weights_of(status)) for name in names)
     asked = Asked(
         boxes=boxes,
         link=_link(ctx, names, loopback=status.loopback),
         shape=shape,
         workload=workload,
         targets=workload.targets,
+        weights=weights_of(status),
         calibrations=read_calibrations(ctx, boxes, shape),
         handoffs=read_handoffs(ctx, boxes),
     )
@@ -90,13 +92,19 @@ def _shape(ctx: Context, status: RouterStatus) -> ModelShape:
         return profiles.load_model(memory.deployment.model, ctx.paths)
 
 
-def _box(ctx: Context, name: str, shape: ModelShape) -> BoxProfile:
+def weights_of(status: RouterStatus) -> Weights:
+    """What the workers made of the linear layers."""
+    told = (w.ready.fingerprint_fields.get("weights_as") for w in status.workers if w.ready)
+    return "int8" if "int8" in told else "same"
+
+
+def _box(ctx: Context, name: str, shape: ModelShape, weights: Weights) -> BoxProfile:
     """The probed box, with its steps timed or not; a timed one alone is enough."""
     probed = probe_store.load_box(ctx.paths, name)
     if probed is not None:
         return probed
     sizes = {shape.kv_bytes_per_token(dtype) for dtype in ("fp16", "fp32")}
-    fit = calibration_store.load(ctx.paths, name, None, shape.name, sizes)
+    fit = calibration_store.load(ctx.paths, name, None, shape.name, sizes, weights)
     if fit is not None:
         # Its figures come from the calibration; what is left to say is how it keeps the KV.
         wide = fit.kv_bytes_per_token == shape.kv_bytes_per_token("fp32")

@@ -19,7 +19,7 @@ from homesplit.errors import HomesplitError
 from homesplit.io import calibration_store, probe_store
 from homesplit.stages.context import Context
 from homesplit.stages.plan import link_rate
-from homesplit.stages.predicted import scene_of
+from homesplit.stages.predicted import scene_of, weights_of
 
 STAGE = "compare"
 
@@ -53,6 +53,7 @@ def _keep_verdict(ctx: Context, status: RouterStatus, result: CompareResult, at:
         model=status.model_name,
         at=at,
         link_bytes_per_s=link_rate(link),
+        weights=weights_of(status),
     )
     if seen is not None:
         calibration_store.save_compared(ctx.paths, seen)
@@ -64,7 +65,8 @@ def _boxes(
     found: list[Recalibrated] = []
     for worker in status.workers:
         prior = scene.box(worker.box).cost
-        base = prior.fit or _unfitted(ctx, status, worker)
+        timed_so = prior.fit is not None and not prior.fit.refitted
+        base = prior.fit if timed_so else _unfitted(ctx, status, worker)
         made = recalibrated(prior, base, timed, at=at) if base else None
         if made is not None:
             calibration_store.save(ctx.paths, made.fit)
@@ -93,6 +95,7 @@ def _unfitted(ctx: Context, status: RouterStatus, worker: WorkerSeen) -> Calibra
         fingerprint=ready.fingerprint,
         kv_bytes_per_token=ready.kv_bytes_per_token,
         kv_tokens=ready.blocks_total * ready.block_tokens,
+        weights=weights_of(status),
     )
 
 

@@ -25,6 +25,7 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import statistics
@@ -243,6 +244,7 @@ def _asked(ctx: Context, spec: dict[str, Any]) -> Asked:
         shape=shape,
         workload=OFFERS[spec["load"]].workload,
         targets=Targets(ttft_s=None, tpot_s=None),
+        weights=spec["weights"],
         calibrations=read_calibrations(ctx, boxes, shape),
         handoffs=read_handoffs(ctx, boxes),
         extent=_extent(OFFERS[spec["load"]]),
@@ -430,6 +432,8 @@ def report() -> str:
     ]
     told += [_row(line) for line in lines]
     told += prediction_lines(lines)
+    told += mode_lines(lines)
+    told += repeat_lines(lines)
     return "\n".join(told) + "\n"
 
 
@@ -481,6 +485,108 @@ def errors_of(lines: Sequence[dict[str, Any]], key: str) -> list[float]:
             elif measured > 0:
                 found.append(guess / measured - 1.0)
     return found
+
+
+NOT_MODELLED = (
+    "Not modelled: the sender's processor time, 2.4 ns a byte (`handoff.md`), which is 13 ms or "
+    "1.4 % of a quiet user's TTFT in a split here; and what a reservation takes beside the round "
+    "trip."
+)
+
+
+def mode_lines(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """Which way the predictions are off, by mode."""
+    told = [
+        "",
+        "By mode, mean with sign (cells whose calibration timed no step beside the other box's: "
+        f"{sum(_alone_only(line) for line in lines)} of {len(lines)}; there a mode that uses both "
+        "boxes at once is predicted as if they did not share one machine):",
+        "",
+        "| mode | modes measured | TTFT p50 | TPOT p50 |",
+        "|---|---|---|---|",
+    ]
+    for mode in ("colocated", "replica", "split"):
+        chosen = [_of_mode(line, mode) for line in lines]
+        errors = [errors_of(chosen, key) for key in ("ttft_p50", "tpot_p50")]
+        if all(errors):
+            signed = " | ".join(f"{_mean(each):+.0%}" for each in errors)
+            told.append(f"| {mode} | {len(errors[0])} | {signed} |")
+    return [*told, "", NOT_MODELLED]
+
+
+def _alone_only(line: dict[str, Any]) -> bool:
+    """Whether no box's calibration says how steps go beside the other's."""
+    return not any("together" in fit for fit in line["asked"]["calibrations"])
+
+
+def _of_mode(line: dict[str, Any], mode: str) -> dict[str, Any]:
+    modes = {name: each for name, each in line["modes"].items() if name.startswith(mode)}
+    return {**line, "modes": modes}
+
+
+def repeat_lines(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """How well measurements of one and the same thing agree: no prediction can do better.
+
+    Colocated and replica use no link, so cells that differ in the link alone measure them anew.
+    """
+    told = [
+        "",
+        "## How well the measurement repeats itself",
+        "",
+        "Colocated and replica send nothing between the boxes, so the cells of one pair and load "
+        "that differ in the link alone measure them again and again. Pairs of such measurements "
+        "within the aim of each other, beside predictions of the same modes within the aim:",
+        "",
+        "| figure | two measurements agree | prediction and measurement agree |",
+        "|---|---|---|",
+    ]
+    groups = _repeated(lines)
+    for key, (name, aim) in ERRORS.items():
+        pairs = [
+            _apart(key, one, other)
+            for group in groups
+            for one, other in itertools.permutations(_seen_in(group, key), 2)
+        ]
+        guesses = [
+            _apart(key, guess, seen)
+            for group in groups
+            for mode in group
+            if (guess := mode["predicted"].get(key)) is not None
+            for seen in _seen_in([mode], key)
+        ]
+        told.append(f"| {name} | {_share_within(pairs, aim)} | {_share_within(guesses, aim)} |")
+    return told
+
+
+def _repeated(lines: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The modes that were measured in several cells though the link is nothing to them."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for line in lines:
+        pair, _, load = line["cell"].split("/")
+        for name, mode in line["modes"].items():
+            if name.startswith(("colocated", "replica")):
+                groups.setdefault((pair, load, name), []).append(mode)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _seen_in(modes: Sequence[dict[str, Any]], key: str) -> list[float]:
+    """One figure as it was measured, the mean of its rounds, of each mode that has it."""
+    told = ([r[key] for r in mode["rounds"] if r.get(key) is not None] for mode in modes)
+    return [_mean(values) for values in told if values]
+
+
+def _apart(key: str, one: float, other: float) -> float:
+    """How far apart; of attainment the difference, else relative to the other."""
+    if key == "attainment":
+        return abs(one - other)
+    return abs(one / other - 1.0) if other else float(one != other)
+
+
+def _share_within(errors: Sequence[float], aim: float) -> str:
+    if not errors:
+        return "–"
+    inside = sum(error <= aim for error in errors)
+    return f"{inside} of {len(errors)} ({inside / len(errors):.0%})"
 
 
 def _error_row(name: str, errors: Sequence[float], aim: float) -> str:

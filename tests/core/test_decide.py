@@ -231,6 +231,8 @@ def test_a_model_that_fits_neither_box_gets_no_mode_and_is_told_why() -> None:
     plan = decide(ask(a=tiny[0], b=tiny[1]), QUICK)
     assert plan.recommendation.mode is None
     assert "not a capacity technique" in plan.recommendation.sentence
+    assert all(rule.sentence for rule in plan.rules)
+    assert plan.rules[1].value == 1e9
 
 
 def test_a_model_that_fits_one_box_is_served_there() -> None:

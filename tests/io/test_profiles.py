@@ -65,6 +65,14 @@ def test_a_model_is_found_under_its_makers_name_and_tuning(
     assert profiles.load_model(text, paths).name == name
 
 
+def test_the_beginning_of_one_name_alone_is_enough(paths: Paths) -> None:
+    assert profiles.load_hardware("Jetson AGX Orin", paths).name == "jetson-agx-orin-64gb"
+    with pytest.raises(ProfileError, match="Did you mean raspberry-pi"):
+        profiles.load_hardware("raspberry", paths)
+    with pytest.raises(ProfileError):
+        profiles.load_hardware("rtx", paths)
+
+
 def test_an_unknown_name_is_refused_with_the_nearest_ones(paths: Paths) -> None:
     with pytest.raises(ProfileError, match="rtx-3090"):
         profiles.load_hardware("rtx3091", paths)

@@ -1,0 +1,257 @@
+"""Int8 weights in the advice: what they weigh, what they save, and when they would change it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from homesplit.core.calibration import Calibration
+from homesplit.core.candidates import Asked, build_scene, kv_dtype, room_of, second_copy
+from homesplit.core.cost import INT8_ARITHMETIC, cost_model, placed, run_dtype, why_no_int8
+from homesplit.core.decide import Thinking, decide
+from homesplit.core.machine import BoxProfile
+from homesplit.core.plan import Flip
+from homesplit.core.predict import Effort
+from homesplit.core.reading import stated
+from homesplit.core.shape import LayerGroup, ModelShape
+from homesplit.core.workload import Arrivals, Targets, Workload, fixed_lengths
+from homesplit.errors import UsageError
+from homesplit.stages.plan import check_weights
+
+QUICK = Thinking(effort=Effort(requests=24, capacity_requests=12, capacity_rounds=2))
+
+
+def shape(*, tied: bool, dtype: str = "bf16") -> ModelShape:
+    """1,000 parameters, 200 of them the output head; an own input table of 200 unless `tied`."""
+    parameters = 1000 if tied else 1200
+    return ModelShape(
+        name="tiny",
+        parameters=parameters,
+        active_parameters=parameters,
+        embedding_parameters=0 if tied else 200,
+        head_parameters=200,
+        weights_bytes=parameters * (2 if dtype == "bf16" else 1),
+        dtype=dtype,
+        groups=(LayerGroup(kind="full", layers=2, kv_elements=8, attention_width=8),),
+        attention="GQA",
+    )
+
+
+def box(
+    name: str = "a",
+    *,
+    source: str = "probe",
+    device: str = "cpu",
+    architecture: str | None = "x86_64",
+    memory: float = 1e6,
+) -> BoxProfile:
+    return BoxProfile(
+        name=name,
+        source=source,
+        device=device,
+        architecture=architecture,
+        memory_bytes=stated(memory, unit="bytes", source="test"),
+        memory_bytes_per_s=stated(1e9, unit="bytes/s", source="test"),
+        flops_per_s={"fp32": stated(1e10, unit="flop/s", source="test")},
+    )
+
+
+def asked(*boxes: BoxProfile, **changes: Any) -> Asked:
+    load = fixed_lengths(
+        8, 4, name="few", arrivals=Arrivals(kind="closed", users=1), targets=NO_TARGETS
+    )
+    plain = Asked(boxes=boxes, link=None, shape=shape(tied=True), workload=load, targets=NO_TARGETS)
+    return structs.replace(plain, **changes)
+
+
+NO_TARGETS = Targets(ttft_s=None, tpot_s=None)
+
+
+@pytest.mark.parametrize(
+    ("tied", "all_bytes", "read_bytes"),
+    [
+        # The table of 200 stays in fp32, for looking up; tied, the head is a quantised copy of it.
+        (True, 4 * 200 + 1000, 1000),
+        (False, 4 * 200 + 1000, 1000),
+    ],
+)
+def test_linear_layers_weigh_a_byte_and_the_table_what_it_did(
+    tied: bool, all_bytes: int, read_bytes: int
+) -> None:
+    kept = placed(box(), shape(tied=tied), "int8")
+    assert (kept.weights_bytes, kept.step_weight_bytes(1), kept.dtype) == (
+        all_bytes,
+        read_bytes,
+        "fp32",
+    )
+    wide = placed(box(), shape(tied=tied), "same")
+    assert wide.step_weight_bytes(1) == 4 * read_bytes
+
+
+def test_a_decode_step_reads_a_quarter_and_multiplies_a_little_slower() -> None:
+    wide, narrow = (
+        cost_model(box(), placed(box(), shape(tied=True), weights), kv_dtype="fp32")
+        for weights in ("same", "int8")
+    )
+    assert narrow.shape.step_weight_bytes(1) == wide.shape.step_weight_bytes(1) / 4
+    assert narrow.flop_s == pytest.approx(wide.flop_s / INT8_ARITHMETIC)
+    assert narrow.attention_flop_s == pytest.approx(wide.attention_flop_s)
+    assert narrow.kv_byte_s == wide.kv_byte_s
+
+
+@pytest.mark.parametrize(
+    ("device", "architecture", "weights", "memory", "copy"),
+    [
+        ("cpu", "x86_64", "same", 1e6, 4000),
+        ("cpu", "AMD64", "same", 1e6, 4000),
+        ("cpu", None, "same", 1e6, 4000),
+        ("cpu", "x86_64", "same", 19_999, 0),
+        ("cpu", "x86_64", "same", 20_001, 4000),
+        ("cpu", "aarch64", "same", 1e6, 0),
+        ("cpu", "arm64", "same", 1e6, 0),
+        ("cpu", "x86_64", "int8", 1e6, 0),
+        ("cuda", "x86_64", "same", 1e6, 0),
+        ("mps", "arm64", "same", 1e6, 0),
+    ],
+)
+def test_a_second_copy_is_counted_where_the_engine_keeps_one(
+    device: str, architecture: str | None, weights: Any, memory: float, copy: float
+) -> None:
+    one = box(device=device, architecture=architecture, memory=memory)
+    assert second_copy(one, placed(one, shape(tied=True), weights)) == copy
+    assert room_of(one, asked(one, weights=weights)).copy == copy
+
+
+@pytest.mark.parametrize(
+    ("devices", "dtypes"),
+    [
+        (("cuda", "cuda"), ("bf16", "bf16")),
+        (("cuda", "cpu"), ("fp32", "fp32")),
+        (("cpu", "cpu"), ("fp32", "fp32")),
+        (("mps", "mps"), ("fp32", "fp32")),
+    ],
+)
+def test_both_boxes_compute_in_what_both_can_keep_kv_in(
+    devices: tuple[str, str], dtypes: tuple[str, str]
+) -> None:
+    first, second = box("a", device=devices[0]), box("b", device=devices[1])
+    pair, model = (first, second), shape(tied=True)
+    assert tuple(run_dtype(each, model, beside=pair) for each in pair) == dtypes
+    wide = 4 if dtypes[0] == "fp32" else 2
+    question = asked(*pair)
+    assert [room_of(each, question).weights for each in pair] == [1000 * wide] * 2
+    assert kv_dtype(question) == dtypes[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "model", "why"),
+    [
+        (box(), shape(tied=True), None),
+        (box(source="profile: x"), shape(tied=True), None),
+        (box(device="cuda"), shape(tied=True), "a would run the model on its GPU"),
+        (box(device="mps"), shape(tied=True), "a would run the model on its GPU"),
+        (box(source="profile: x"), shape(tied=True, dtype="int8"), "quantised already"),
+    ],
+)
+def test_int8_weights_that_can_not_be_had_are_refused_by_name(
+    one: BoxProfile, model: ModelShape, why: str | None
+) -> None:
+    told = why_no_int8(one, model)
+    assert (told is None) == (why is None)
+    check_weights("same", (one,), model)
+    if why is None:
+        check_weights("int8", (one,), model)
+        return
+    with pytest.raises(UsageError, match=why):
+        check_weights("int8", (one,), model)
+
+
+def fit(weights: Any) -> Calibration:
+    return Calibration(
+        box="a",
+        model="tiny",
+        step_s=1.0,
+        token_s=0.1,
+        pair_s=0.01,
+        sequence_s=0.2,
+        context_s=0.001,
+        steps=50,
+        error_p50=0.01,
+        error_p90=0.02,
+        weights=weights,
+        kv_tokens=512,
+    )
+
+
+def test_a_fit_of_these_weights_is_taken_as_it_is() -> None:
+    question = asked(box(), weights="int8", calibrations=(fit("same"), fit("int8")))
+    cost = build_scene(question).boxes[0].cost
+    assert cost.fit is not None
+    assert (cost.fit.weights, cost.fit.step_s, cost.fit.refitted) == ("int8", 1.0, False)
+
+
+def test_a_fit_of_other_weights_is_changed_by_what_is_known_of_both() -> None:
+    question = asked(box(), weights="int8", calibrations=(fit("same"),))
+    cost = build_scene(question).boxes[0].cost
+    assert cost.fit is not None
+    assert cost.fit.refitted
+    assert cost.fit.step_s < 1.0
+    assert cost.fit.token_s == pytest.approx(0.1 / INT8_ARITHMETIC)
+    assert (cost.fit.pair_s, cost.fit.context_s) == (0.01, 0.001)
+    assert "by the cost model" in cost.source
+    plan = decide(question, structs.replace(QUICK, flips=False))
+    assert any("timed with other weights" in guess for guess in plan.guesses)
+
+
+MINI = structs.replace(
+    box(source="profile: mini", memory=8e9),
+    memory_bytes_per_s=stated(20e9, unit="bytes/s", source="test"),
+    flops_per_s={"fp32": stated(3e11, unit="flop/s", source="test")},
+)
+ONE_GB = structs.replace(
+    shape(tied=True), parameters=10**9, active_parameters=10**9, weights_bytes=2 * 10**9
+)
+
+
+def flip_of(question: Asked) -> Flip | None:
+    flips = decide(question, QUICK).flips
+    return next((flip for flip in flips if flip.quantity == "weights"), None)
+
+
+def targeted(tpot_s: float) -> Workload:
+    targets = Targets(ttft_s=None, tpot_s=tpot_s)
+    return fixed_lengths(
+        8, 8, name="few", arrivals=Arrivals(kind="closed", users=1), targets=targets
+    )
+
+
+@pytest.mark.parametrize(
+    ("tpot_s", "weights", "device", "flips"),
+    [
+        (0.1, "same", "cpu", True),
+        (0.1, "int8", "cpu", False),
+        (0.1, "same", "cuda", False),
+        (10.0, "same", "cpu", False),
+        (0.001, "same", "cpu", False),
+    ],
+)
+def test_the_advice_says_when_int8_weights_would_hold_the_targets(
+    tpot_s: float, weights: Any, device: str, flips: bool
+) -> None:
+    load = targeted(tpot_s)
+    mini = structs.replace(MINI, device=device)
+    question = asked(mini, shape=ONE_GB, workload=load, targets=load.targets, weights=weights)
+    flip = flip_of(question)
+    assert (flip is not None) == flips
+    if flip is not None:
+        assert (flip.mode, flip.value, flip.unit) == ("colocated", 1.0, "bytes per weight")
+        assert "100 % of the requests are inside the targets" in flip.sentence
+
+
+def test_the_advice_says_when_int8_weights_would_fit() -> None:
+    small = structs.replace(MINI, memory_bytes=stated(1.5e9, unit="bytes", source="test"))
+    flip = flip_of(asked(small, shape=ONE_GB))
+    assert flip is not None
+    assert "the model fits" in flip.sentence
