@@ -18,10 +18,14 @@ def plan_lines(plan: DeployPlan) -> list[str]:
                 why = f" ({change.why})" if change.why else ""
                 lines.append(f"  {mark} {change.kind}: {change.what}{size}{why}")
     needed = [change for change in plan.changes if change.needed]
-    total = sum(change.bytes or 0 for change in needed)
+    staying = sum(change.bytes or 0 for change in needed if change.stays)
+    passing = sum(change.bytes or 0 for change in needed if not change.stays)
     lines += [f"note: {warning}" for warning in plan.warnings]
     if needed:
-        lines.append(f"{len(needed)} changes, about {size_text(total)} on the boxes' disks.")
+        more = f", {size_text(passing)} more while packages are installed" if passing else ""
+        lines.append(
+            f"{len(needed)} changes, about {size_text(staying)} on the boxes' disks{more}."
+        )
     else:
         lines.append("Nothing to change.")
     return lines

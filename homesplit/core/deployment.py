@@ -19,6 +19,8 @@ class Change(Struct, frozen=True, kw_only=True):
     needed: bool = True
     """False when it is there already and right."""
     why: str = ""
+    stays: bool = True
+    """False when it is deleted again before the command ends."""
 
 
 class DeployPlan(Struct, frozen=True, kw_only=True):

@@ -21,6 +21,8 @@ class Bundle:
     hash: str
     data: bytes
     requirements: str
+    unpacked_bytes: int
+    """What the files take once they are out of the zip."""
 
 
 def make_bundle() -> Bundle:
@@ -28,14 +30,20 @@ def make_bundle() -> Bundle:
     package = Path(homesplit_engine.__file__).parent
     files = sorted(p for p in package.rglob("*") if p.is_file() and p.suffix in _SUFFIXES)
     packed = io.BytesIO()
-    digest = hashlib.sha256()
+    digest, unpacked = hashlib.sha256(), 0
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in files:
             name = f"homesplit_engine/{path.relative_to(package).as_posix()}"
             content = path.read_bytes()
+            unpacked += len(content)
             digest.update(f"{name}\0{len(content)}\0".encode() + content)
             archive.writestr(
                 zipfile.ZipInfo(name, _FIXED_DATE), content, compress_type=zipfile.ZIP_DEFLATED
             )
     requirements = (package / "requirements.txt").read_text()
-    return Bundle(hash=digest.hexdigest()[:16], data=packed.getvalue(), requirements=requirements)
+    return Bundle(
+        hash=digest.hexdigest()[:16],
+        data=packed.getvalue(),
+        requirements=requirements,
+        unpacked_bytes=unpacked,
+    )

@@ -35,6 +35,18 @@ async def push_engine(box: Box, root: str, python: str, bundle: Bundle) -> None:
     must(await box.run(script, input=bundle.data, timeout_s=120.0), box, "unpack the engine")
 
 
+async def clear_superseded(box: Box, root: str, *, env: str, engine: str) -> None:
+    """Delete environments and engines of other versions; raises DeployError."""
+    keep = f"{quote(env)}|{quote(engine)}"
+    script = (
+        f"set -u; cd {quote(root)} || exit 1\n"
+        'for folder in env/* engine/*; do [ -d "$folder" ] || continue\n'
+        f'  case "${{folder##*/}}" in {keep}) ;; *) rm -rf "$folder" || exit 1 ;; esac\n'
+        "done"
+    )
+    must(await box.run(script, timeout_s=300.0), box, "delete what an earlier version left there")
+
+
 async def push_model(
     box: Box, root: str, folder: Path, manifest: Manifest, seen: Callable[[int, int], None]
 ) -> None:

@@ -27,6 +27,10 @@ _PORT_TRIES = 50
 _PORT_STEP = 10
 _ENV_BYTES = {"cpu": 1_300_000_000, "cuda": 7_000_000_000}
 """What the environment takes on disk, measured on Linux (CPU) and stated for CUDA."""
+_COMPILED_BYTES = 1_500_000
+"""What the engine's kernels take, which its first start on a processor compiles."""
+_COMPILE_S = "7 to 12 s"
+"""Seen on AMD EPYC cores of 2017; longer where others use them."""
 _UV_BYTES = 40_000_000
 _SPARE_BYTES = 200_000_000
 
@@ -68,6 +72,22 @@ class BoxPart:
     def name(self) -> str:
         """The box's name."""
         return self.seen.name
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the engine computes on the processor there."""
+        return self.seen.facts.device == "cpu"
+
+    @property
+    def superseded(self) -> tuple[str, ...]:
+        """Environments and engines of other versions that lie there."""
+        facts, place = self.seen.facts, self.place
+        return (*sorted(facts.envs - {place.env}), *sorted(facts.engines - {place.engine}))
+
+    @property
+    def all_new(self) -> bool:
+        """Whether everything of ours that will run there is started anew."""
+        return self.needs_worker and (self.router is None or self.needs_router)
 
     @property
     def to_end(self) -> tuple[Role, ...]:
@@ -267,6 +287,16 @@ def _notes(
                     f"--platform {part.seen.target.key}` does that ahead."
                 )
             )
+        if part.on_cpu and (part.needs_env or part.needs_engine):
+            yield (
+                f"{part.name}: the engine's first start there compiles its kernels, which takes "
+                f"{_COMPILE_S} of one core; later starts find them."
+            )
+        if part.superseded and part.all_new:
+            yield (
+                f"{part.name}: of earlier versions, {' and '.join(part.superseded)} will be "
+                "deleted there once this one runs."
+            )
         try:
             refuse(part, needed_bytes(part, house, found.model.manifest.bytes))
         except DeployError as error:
@@ -342,9 +372,9 @@ def _changes(
     if part.needs_env and not part.seen.internet:
         count = f"{len(house.manifest.files)} packages" if house else "packages, not fetched yet"
         what = f"{root}/wheelhouse ({count}, deleted afterwards)"
-        changes.append(
-            _change(box, "file", what, house.manifest.bytes if house else None, True, "")
-        )
+        size = house.manifest.bytes if house else None
+        passing = _change(box, "file", what, size, True, "")
+        changes.append(msgspec.structs.replace(passing, stays=False))
     changes += [
         _change(
             box,
@@ -358,7 +388,7 @@ def _changes(
             box,
             "file",
             f"{root}/engine/{part.place.engine}",
-            len(found.bundle.data),
+            found.bundle.unpacked_bytes + (_COMPILED_BYTES if part.on_cpu else 0),
             part.needs_engine,
             there,
         ),

@@ -107,6 +107,7 @@ async def run_engine(
         await _run_router(ctx, store, router_part)
         await _confirm(ctx, store, router_part, blueprint)
         await together(remote_process.keep(p.seen.box, p.place.root) for p in starting)
+    await together(_clear_superseded(ctx, part) for part in blueprint.parts)
     return msgspec.structs.replace(
         memory.deployment, boxes=tuple(ready), router_state="running", router_why=None
     )
@@ -209,6 +210,16 @@ async def _bring_model(ctx: Context, part: BoxPart, found: Survey) -> None:
     model = found.model
     await remote_files.push_model(
         part.seen.box, part.place.root, model.folder, model.manifest, seen
+    )
+
+
+async def _clear_superseded(ctx: Context, part: BoxPart) -> None:
+    """Delete what an earlier version left there, once nothing runs from it any more."""
+    if not part.superseded or not part.all_new:
+        return
+    _tell(ctx, part, "clear", "deleting what an earlier version left there")
+    await remote_files.clear_superseded(
+        part.seen.box, part.place.root, env=part.place.env, engine=part.place.engine
     )
 
 

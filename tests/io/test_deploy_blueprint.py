@@ -11,6 +11,7 @@ import pytest
 from homesplit_engine.config import WorkerConfig
 from homesplit_engine.records import ModeSetting
 
+from homesplit.cli.deployment_text import plan_lines
 from homesplit.core.deployment import Deployment
 from homesplit.core.link import LinkProfile
 from homesplit.core.manifest import FileEntry, Manifest
@@ -88,7 +89,7 @@ def seen(name: str, last: int = 11, *, local: bool = False, **changes: Any) -> S
 
 def surveyed(*boxes: SeenBox) -> Survey:
     """Those boxes, a model of 1,000 bytes, an engine."""
-    bundle = Bundle(hash="e1", data=b"zip", requirements="torch==1\n")
+    bundle = Bundle(hash="e1", data=b"zip", requirements="torch==1\n", unpacked_bytes=3000)
     return Survey(boxes=boxes, model=MODEL, bundle=bundle)
 
 
@@ -550,3 +551,29 @@ def test_a_gpu_that_is_not_used_is_said_beside_the_plan() -> None:
     plan = as_plan(blueprint(found), found, {})
     told = [warning for warning in plan.warnings if "GPU" in warning]
     assert [warning.partition(" is not used")[0] for warning in told] == ["atlas: its AMD GPU"]
+
+
+def test_the_plan_tells_what_stays_what_passes_and_what_the_first_start_compiles() -> None:
+    found = surveyed(seen("atlas"))
+    made = blueprint(found)
+    files = tuple(FileEntry(path=f"{n}.whl", bytes=500, sha256="aa") for n in range(2))
+    house = Wheelhouse(key="k", folder=Path("/w"), manifest=Manifest(files=files))
+    plan = as_plan(made, found, {"atlas": house})
+    passing = [change for change in plan.changes if not change.stays]
+    assert [(change.bytes, "wheelhouse" in change.what) for change in passing] == [(1000, True)]
+    engine = next(change for change in plan.changes if "/engine/" in change.what)
+    assert engine.bytes == 3000 + 1_500_000
+    assert any("compiles its kernels" in warning for warning in plan.warnings)
+    (total,) = [line for line in plan_lines(plan) if "on the boxes' disks" in line]
+    assert total.endswith("1.00 KB more while packages are installed.")
+
+
+def test_what_superseded_versions_left_is_told_before_it_is_deleted() -> None:
+    known, _, _ = deployed()
+    newer = replace(known, bundle=replace(known.bundle, hash="e2"))
+    older = [replace(s, facts=replace(s.facts, engines=frozenset({"e1"}))) for s in newer.boxes]
+    plan = as_plan(blueprint(replace(newer, boxes=tuple(older))), newer, {})
+    told = [warning for warning in plan.warnings if "deleted there" in warning]
+    assert [warning.partition(" will be")[0] for warning in told] == [
+        f"{box}: of earlier versions, e1" for box in PAIR
+    ]

@@ -153,3 +153,26 @@ async def test_the_engine_is_unpacked_under_its_hash_and_runs_from_there(
         "'import homesplit_engine.words as w; print(w.__file__)'"
     )
     assert shown.stdout.startswith(str(folder))
+
+
+async def test_what_an_earlier_version_left_goes_and_what_runs_now_stays(
+    box: LocalBox, home: Path
+) -> None:
+    await remote_root.claim(box, _OURS, take_over=False)
+    root = (await read_facts(box)).root
+    compiled = "homesplit_engine/compiled/__pycache__/compiled-1/kernel"
+    for path in (
+        *("env/new/bin/python", "env/new.txt", "env/old/bin/python", "env/half made/x"),
+        *(f"engine/e2/{compiled}", f"engine/e1/{compiled}"),
+        *("models/m/weights", "run/worker.log"),
+    ):
+        await box.write(f"{root}/{path}", b"x")
+    await remote_files.clear_superseded(box, root, env="new", engine="e2")
+    left = {path.partition("/homesplit/box/")[2] for path in _listing(home)}
+    files = {path for path in left if not any(other.startswith(f"{path}/") for other in left)}
+    assert files - {"", "made-parents", "run/owner.json"} == {
+        *("env/new/bin/python", "env/new.txt", f"engine/e2/{compiled}"),
+        *("models/m/weights", "run/worker.log"),
+    }
+    await remote_root.remove_root(box)
+    assert _listing(home) == set()
