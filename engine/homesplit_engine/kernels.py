@@ -1,13 +1,11 @@
-"""Quicker kernels under the model's own layers, where the machine has them.
+"""Quicker kernels under the model's own layers, on a CPU.
 
-A decode step is mostly reading weights for a few rows: that is for compiled products, which read
-the weight as it lies. For many rows oneDNN is quickest with a weight laid out for it beforehand;
-that copy is kept where there is memory for it (x86).
+A decode step is mostly reading weights for a few rows: its products read the weight as it lies.
+Those of many rows want it laid out in panels; that copy is kept where there is memory for it.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +16,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import silu
 
+from homesplit_engine.compiled.outer import WIDE
+from homesplit_engine.compiled.panels import add_panel_product, can_panel, in_panels
 from homesplit_engine.compiled.products import add_int8_product, add_product
 from homesplit_engine.compiled.rows import gate, to_int16
 from homesplit_engine.compiled.tiles import INT8_STEP
@@ -25,10 +25,12 @@ from homesplit_engine.compiled.tiles import INT8_STEP
 SMALLEST = 1e-30
 """Weights of zeros are not divided by zero."""
 _BYTE_MOST, _SHORT_MOST, _INT_MOST = 127, 2**15 - 1, 2**31 - 1
-FEW_ROWS = 128
-"""Up to so many rows the compiled product is at least as quick as oneDNN's."""
-PACKED_FOR_ROWS = 512
-"""The number of rows that oneDNN's layout is chosen for; other numbers of rows work as well."""
+FEW_ROWS = 16
+"""Up to so many rows the product with the weight as it lies is at least as quick as with panels."""
+TORCH_ROWS = 128
+"""Without panels torch's own product is quicker for more than so many."""
+
+_HEADS = ("head", "lm_head")
 
 Array = NDArray[np.float32]
 
@@ -48,7 +50,7 @@ class GatedUp(nn.Module):
 class FastLinear(nn.Module):
     """`nn.Linear` in float32 on a CPU; the same sums in another order."""
 
-    def __init__(self, linear: nn.Linear, *, packed: bool) -> None:
+    def __init__(self, linear: nn.Linear, *, copy: bool) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
@@ -56,78 +58,36 @@ class FastLinear(nn.Module):
         # torch declares `bias` a Parameter; a layer without one holds None.
         self.bias: Any = linear.bias
         self._plain: Array = linear.weight.detach().contiguous().numpy()
-        self._packed = _Packed(linear.weight, linear.bias) if packed else None
+        laid_out = copy and can_panel(self.in_features)
+        self._panels = in_panels(self._plain) if laid_out else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
-        if rows.numel() > FEW_ROWS * self.in_features:
-            if self._packed is not None:
-                return self._packed.of(rows)
+        if self._panels is None and rows.numel() > TORCH_ROWS * self.in_features:
             return nn.functional.linear(rows, self.weight, self.bias)
         flat = rows.detach().reshape(-1, self.in_features).contiguous().numpy()
         return torch.from_numpy(self.of(flat)).view(*rows.shape[:-1], self.out_features)
 
-    def plus(self, rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """`forward(rows) + other`, tokens x out_features."""
-        if len(rows) > FEW_ROWS and self._packed is not None:
-            return self._packed.plus(rows, other)
-        return self.forward(rows).add_(other)
-
     def of(self, rows: Array) -> Array:
-        """tokens x in_features -> tokens x out_features, for a few tokens."""
+        """tokens x in_features -> tokens x out_features."""
         out = _started(len(rows), self.out_features, self.bias)
-        add_product(rows, self._plain, out, threads=torch.get_num_threads())
+        self._add(out, rows)
         return out
 
     def add_to(self, out: Array, rows: Array) -> None:
-        """`out += of(rows)`, for a few tokens."""
+        """`out += of(rows)`."""
         if self.bias is not None:
             out += self.bias.detach().numpy()
-        add_product(rows, self._plain, out, threads=torch.get_num_threads())
+        self._add(out, rows)
 
-
-class _Packed:
-    """oneDNN's copy of a weight."""
-
-    def __init__(self, weight: torch.Tensor, bias: Any) -> None:
-        ops: Any = torch.ops
-        self._bias = bias
-        self._apply: Any = ops.mkldnn._linear_pointwise.default
-        self._apply_added: Any = ops.mkldnn._linear_pointwise.binary
-        self._weight: torch.Tensor = ops.mkldnn._reorder_linear_weight(
-            weight.detach().contiguous(), PACKED_FOR_ROWS
-        )
-
-    def of(self, rows: torch.Tensor, after: str = "none") -> torch.Tensor:
-        return self._apply(rows, self._weight, self._bias, after, [], "")
-
-    def plus(self, rows: torch.Tensor, other: torch.Tensor, how: str = "add") -> torch.Tensor:
-        return self._apply_added(rows, other, self._weight, self._bias, how)
-
-
-class FastGatedUp(nn.Module):
-    """`GatedUp` in float32 on a CPU; oneDNN applies silu and the product as it writes."""
-
-    def __init__(self, gated: GatedUp, *, packed: bool) -> None:
-        super().__init__()
-        self.joined = FastLinear(gated.joined, packed=False)
-        bias: Any = gated.joined.bias
-        weights = gated.joined.weight.detach().chunk(2)
-        biases: Any = (None, None) if bias is None else bias.detach().chunk(2)
-        halves = [_Packed(w, b) for w, b in zip(weights, biases, strict=True)] if packed else []
-        self._halves = halves
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """tokens x hidden -> tokens x intermediate."""
-        if len(rows) <= FEW_ROWS or not self._halves:
-            return _gated(self.joined(rows))
-        first, second = self._halves
-        return second.plus(rows, first.of(rows, "swish"), "mul")
-
-
-def plus(linear: nn.Module, rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """`linear(rows) + other`."""
-    return linear.plus(rows, other) if isinstance(linear, FastLinear) else other + linear(rows)
+    def _add(self, out: Array, rows: Array) -> None:
+        threads = torch.get_num_threads()
+        if self._panels is not None and len(rows) > FEW_ROWS:
+            add_panel_product(rows, self._panels, out, threads=threads)
+        elif len(rows) > TORCH_ROWS:
+            out += rows @ self._plain.T
+        else:
+            add_product(rows, self._plain, out, threads=threads)
 
 
 def joined(*parts: nn.Linear) -> nn.Linear:
@@ -157,7 +117,7 @@ def gated(both: Array) -> Array:
     """silu(first half) * second half of each row."""
     half = both.shape[1] // 2
     out = np.empty((len(both), half), np.float32)
-    gate(both, np.empty((2, half), np.int32), out)
+    gate(both, np.empty(-(-half // WIDE) * WIDE, np.float32), out)
     return out
 
 
@@ -241,12 +201,13 @@ def copy_fits(model: nn.Module) -> bool:
 def hasten_linears(model: nn.Module, *, copy: bool) -> int:
     """Replaces every plain linear layer of a model by a fast one; returns how many.
 
-    With `copy` oneDNN's layout of the weights is kept too, where there is oneDNN.
+    With `copy` the weights are kept in panels too, but for those of the model's head: of a prompt
+    it sees one row.
     """
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    packed = copy and x86 and torch.backends.mkldnn.is_available()
-    gated = _replace(model, GatedUp, lambda found: FastGatedUp(found, packed=packed))
-    return gated + _replace(model, nn.Linear, lambda found: FastLinear(found, packed=packed))
+    heads = {id(head) for head in (getattr(model, name, None) for name in _HEADS)}
+    return _replace(
+        model, nn.Linear, lambda found: FastLinear(found, copy=copy and id(found) not in heads)
+    )
 
 
 def quantise_linears(model: nn.Module) -> int:

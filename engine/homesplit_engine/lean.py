@@ -17,8 +17,8 @@ from torch import nn
 from torch.nn.functional import embedding
 
 from homesplit_engine.attention import Plug
-from homesplit_engine.few import FewModel, few_model
-from homesplit_engine.kernels import GatedUp, joined, plus
+from homesplit_engine.fast import FastModel, fast_model
+from homesplit_engine.kernels import GatedUp, joined
 
 _KINDS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 _MODELS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -89,8 +89,8 @@ class LeanLayer(nn.Module):
             rows, attended = rows.index_select(0, keep), attended.index_select(0, keep)
             if len(rows) == 0:
                 return rows
-        rows = plus(self.o, attended, rows)
-        return plus(self.down, self.gate_up(self.middle_norm(rows)), rows)
+        rows = rows + self.o(attended)
+        return rows + self.down(self.gate_up(self.middle_norm(rows)))
 
     def _attended(self, rows: torch.Tensor, rotation: Rotation) -> torch.Tensor:
         heads, kv_heads = self.heads, self.kv_heads
@@ -130,11 +130,11 @@ class LeanModel(nn.Module):
         self.head: nn.Module = model.lm_head
         self._vocab_size = int(model.lm_head.out_features)
         self._plug = plug
-        self._few: FewModel | None = None
+        self._fast: FastModel | None = None
 
     def ready(self) -> None:
         """To be called once the layers' kernels are what they will be."""
-        self._few = few_model(self, self._plug)
+        self._fast = fast_model(self, self._plug)
 
     def forward(
         self,
@@ -147,9 +147,9 @@ class LeanModel(nn.Module):
         """1 x tokens -> logits of the rows `logits_to_keep` (ascending), else of all."""
         if use_cache:
             raise ValueError("a lean model keeps its KV in the engine's pool only")
-        few = self._few
-        if few is not None and few.takes(self._plug.step, input_ids.shape[1]):
-            return Logits(few.logits(input_ids[0], position_ids, logits_to_keep)[None])
+        fast = self._fast
+        if fast is not None and fast.takes(self._plug.step):
+            return Logits(fast.logits(input_ids[0], position_ids, logits_to_keep)[None])
         rows = embedding(input_ids[0], self.embedding)
         rotation = Rotation(*self.rotary(rows, position_ids=position_ids))
         whole = logits_to_keep is None or len(logits_to_keep) == len(rows)

@@ -14,17 +14,22 @@ import numpy as np
 import pytest
 import torch
 from homesplit_engine.compiled import rows, warm
+from homesplit_engine.compiled.outer import DEEP, WIDE
+from homesplit_engine.compiled.panels import NEAR_INPUTS, add_panel_product, in_panels
+from homesplit_engine.compiled.panels import NEAR_ROWS as PANEL_ROWS
 from homesplit_engine.compiled.products import BLOCK, NEAR_ROWS, add_int8_product, add_product
+from homesplit_engine.compiled.prompt import KEYS, QUERIES, attend_prompt
 from homesplit_engine.compiled.tiles import FLOAT_STEP, INT8_STEP
-from homesplit_engine.kernels import FEW_ROWS, FastGatedUp, GatedUp
+from homesplit_engine.kernels import FEW_ROWS, TORCH_ROWS, FastLinear, GatedUp, hasten_linears
 from numpy.typing import NDArray
 from torch import nn
 
 COMPILE = """
 from homesplit_engine.compiled.warm import compile_all
-from homesplit_engine.compiled import rows
+from homesplit_engine.compiled import panels, prompt, rows
 compile_all(int8=False, threads=1)
-print([len(one.signatures) for one in (rows.norm, rows.turn, rows._attend, rows.gate)])
+kernels = (rows.norm, rows.turn, rows._attend, rows.gate, panels._part, prompt._all)
+print([len(one.signatures) for one in kernels])
 """
 Array = NDArray[np.float32]
 ROWS = (0, 1, 2, 3, 4, 5, 7, 8, NEAR_ROWS, NEAR_ROWS + 1, NEAR_ROWS + 7)
@@ -114,7 +119,7 @@ def test_the_gate_holds_from_far_below_to_far_above() -> None:
     both = np.ones((1, 8), np.float32)
     both[0, :4] = [-100.0, -1.0, 0.0, 100.0]
     out = np.empty((1, 4), np.float32)
-    rows.gate(both, np.empty((2, 4), np.int32), out)
+    rows.gate(both, np.empty(WIDE, np.float32), out)
     close(out, [[0.0, -0.26894142, 0.0, 100.0]])
 
 
@@ -184,18 +189,122 @@ def _plus_one(value: int) -> int:
 
 def test_every_kernel_of_a_model_is_compiled_beforehand() -> None:
     done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True)
-    assert done.stdout.strip() == "[1, 1, 1, 1]", done.stderr
+    assert done.stdout.strip() == "[1, 1, 1, 1, 1, 1]", done.stderr
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("count", [3, FEW_ROWS + 1])
-def test_gate_and_up_are_alike_for_few_rows_and_for_many(count: int, packed: bool) -> None:
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("count", [3, FEW_ROWS + 1, TORCH_ROWS + 1])
+def test_gate_and_up_are_alike_for_few_rows_and_for_many(count: int, copy: bool) -> None:
     torch.manual_seed(0)
     plain = GatedUp(nn.Linear(32, 24), nn.Linear(32, 24))
     x = torch.randn(count, 32)
     with torch.inference_mode():
         expected = torch.nn.functional.silu(plain.joined(x)[:, :24]) * plain.joined(x)[:, 24:]
-        close(FastGatedUp(plain, packed=packed)(x).numpy(), expected.numpy())
+        assert hasten_linears(plain, copy=copy) == 1
+        close(plain(x).numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("ins", [32, 30])
+def test_a_layer_gives_and_adds_the_same_for_few_rows_and_for_many(
+    ins: int, bias: bool, copy: bool
+) -> None:
+    torch.manual_seed(0)
+    plain = nn.Linear(ins, 24, bias=bias)
+    fast = FastLinear(plain, copy=copy)
+    for count in (1, FEW_ROWS, FEW_ROWS + 1, TORCH_ROWS + 1):
+        x = torch.randn(count, ins)
+        with torch.inference_mode():
+            expected = plain(x).numpy()
+            close(fast(x[None])[0].numpy(), expected)
+            out = np.ones((count, 24), np.float32)
+            fast.add_to(out, x.numpy())
+            close(out, 1 + expected)
+
+
+# ----------------------------------------------------------------------------- many rows
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("outs", [1, WIDE - 1, WIDE, 2 * WIDE + 5])
+@pytest.mark.parametrize("ins", [DEEP, 3 * DEEP, NEAR_INPUTS, NEAR_INPUTS + DEEP])
+def test_a_product_by_panels_is_added_whatever_the_number_of_rows(
+    ins: int, outs: int, threads: int
+) -> None:
+    weight = drawn(outs, ins)
+    panels = in_panels(weight)
+    for count in (0, 1, 2, 3, 5, 6, 7, 11, PANEL_ROWS, PANEL_ROWS + 1, 2 * PANEL_ROWS + 9):
+        x, out = drawn(count, ins, seed=count), np.ones((count, outs), np.float32)
+        add_panel_product(x, panels, out, threads=threads)
+        close(out, 1 + x @ weight.T)
+
+
+def test_a_row_gets_the_same_bits_from_panels_whatever_rows_are_beside_it() -> None:
+    x, panels = (
+        drawn(PANEL_ROWS + 9, NEAR_INPUTS + 8),
+        in_panels(drawn(37, NEAR_INPUTS + 8, seed=1)),
+    )
+    whole = np.zeros((len(x), 37), np.float32)
+    add_panel_product(x, panels, whole)
+    for count in range(1, 14):
+        part = np.zeros((count, 37), np.float32)
+        add_panel_product(x[-count:].copy(), panels, part)
+        np.testing.assert_array_equal(part, whole[-count:])
+
+
+def slowly(asked: Array, keys: Array, values: Array, window: int) -> NDArray[np.float64]:
+    """Attention in float64; keys and values of the sequence in order."""
+    new, total = len(asked), len(keys)
+    group = asked.shape[1] // keys.shape[1]
+    k, v = (np.repeat(one.astype(np.float64), group, axis=1) for one in (keys, values))
+    scores = np.einsum("mhd,thd->hmt", asked.astype(np.float64), k)
+    distance = np.arange(total - new, total)[:, None] - np.arange(total)[None]
+    scores[:, (distance < 0) | ((distance >= window) if window else False)] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.einsum("hmt,thd->mhd", weights / weights.sum(axis=-1, keepdims=True), v)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("new", "total"),
+    [
+        *((2, 2), (7, 7), (2, 19), (QUERIES, QUERIES), (QUERIES + 1, QUERIES + 1)),
+        *((5, KEYS), (5, KEYS + 1), (QUERIES + 7, KEYS + WIDE), (2 * QUERIES + 3, 2 * KEYS + 31)),
+    ],
+)
+@pytest.mark.parametrize("window", [0, 1, 5, KEYS + 3])
+def test_a_prompt_sees_its_own_tokens_and_none_later(
+    new: int, total: int, window: int, threads: int
+) -> None:
+    keys, values = drawn(total + 9, 2, 12, seed=1), drawn(total + 9, 2, 12, seed=2)
+    seen = np.random.default_rng(3).permutation(total + 9)[:total]
+    asked = drawn(new, 6, 12) * np.float32(2)
+    out = attend_prompt(asked, keys, values, seen, window, threads=threads)
+    close(out, slowly(asked, keys[seen], values[seen], window))
+
+
+@pytest.mark.parametrize("width", [4, 16, 64, 80])
+def test_a_prompt_is_attended_with_heads_of_any_width(width: int) -> None:
+    keys, values = drawn(40, 1, width, seed=1), drawn(40, 1, width, seed=2)
+    asked = drawn(9, 3, width) / np.float32(width**0.5)
+    out = attend_prompt(asked, keys, values, np.arange(40), 0)
+    close(out, slowly(asked, keys, values, 0))
+
+
+def test_scores_far_apart_leave_nothing_but_the_greatest() -> None:
+    keys, values = np.zeros((KEYS + 40, 1, 4), np.float32), drawn(KEYS + 40, 1, 4)
+    keys[3], keys[KEYS + 20] = 300, 900
+    out = attend_prompt(np.ones((30, 1, 4), np.float32), keys, values, np.arange(KEYS + 40), 0)
+    close(out[0, 0], values[3, 0])
+    close(out[-1, 0], values[KEYS + 20, 0])
+
+
+def test_what_is_no_number_reaches_no_token_before_it() -> None:
+    keys, values = drawn(60, 1, 8), drawn(60, 1, 8, seed=1)
+    keys[50] = np.nan
+    out = attend_prompt(drawn(55, 1, 8, seed=2), keys, values, np.arange(60), 0)
+    assert np.isnan(out[45:]).all() and np.isfinite(out[:45]).all()
 
 
 def test_what_other_code_compiled_goes_once_no_start_uses_it(tmp_path: Path) -> None:

@@ -16,16 +16,14 @@ ROW_COUNTS = 6
 ROUNDS = 3
 PROGRAM = f"""
 import torch
-from torch import nn
-from homesplit_engine.kernels import FEW_ROWS, FastLinear
 from homesplit_engine.worker.process import bound_kernels
 bound_kernels()
 torch.set_num_threads(1)
-layer = FastLinear(nn.Linear(8, 8), packed=True)
-with torch.inference_mode():
-    for _ in range({ROUNDS}):
-        for rows in range(FEW_ROWS + 1, FEW_ROWS + 1 + {ROW_COUNTS}):
-            layer(torch.zeros(rows, 8))
+linear = torch.ops.mkldnn._linear_pointwise.default
+weight = torch.ops.mkldnn._reorder_linear_weight(torch.zeros(8, 8), 64)
+for _ in range({ROUNDS}):
+    for rows in range(20, 20 + {ROW_COUNTS}):
+        linear(torch.zeros(rows, 8), weight, None, "none", [], "")
 """
 
 

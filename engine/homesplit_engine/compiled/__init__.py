@@ -40,3 +40,12 @@ def _keep() -> Path | None:
 
 KEPT_IN = _keep()
 """Where what was compiled is kept; None where it can't be, so that each start compiles anew."""
+
+OPTIONS: Any = {
+    # Sums in any order, so that they go in vectors; infinities and what is no number stay allowed.
+    "fastmath": {"reassoc", "contract", "nsz", "arcp"},
+    "error_model": "numpy",
+    "nogil": True,
+    "cache": KEPT_IN is not None,
+}
+"""Of every compiled function."""

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from homesplit_engine.compiled import KEPT_IN
+from homesplit_engine.compiled import OPTIONS
 from homesplit_engine.compiled.pool import pool
 from homesplit_engine.compiled.tiles import (
     FLOAT_STEP,
@@ -27,12 +27,6 @@ BLOCK = 12
 """Outputs taken together: a multiple of every tile's width."""
 NEAR_ROWS = 16
 """Up to so many rows all meet a weight before the next comes, so that memory is asked evenly."""
-_OPTIONS: Any = {
-    "fastmath": {"reassoc", "contract", "nsz"},  # sums in any order, so that they go in vectors
-    "error_model": "numpy",
-    "nogil": True,
-    "cache": KEPT_IN is not None,
-}
 
 
 def add_product(
@@ -63,7 +57,7 @@ def add_int8_product(
         _int8_shared(x, x_scales, w, w_scales, out, parts)
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _float_part(x: Any, w: Any, out: Any, first: int, end: int) -> None:
     blocks_end = first + (end - first) // BLOCK * BLOCK if x.shape[1] % FLOAT_STEP == 0 else first
     sums = np.empty((4, 4), np.float32)
@@ -77,7 +71,7 @@ def _float_part(x: Any, w: Any, out: Any, first: int, end: int) -> None:
             out[m, n] += total
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _float_block(x: Any, w: Any, out: Any, block: int, sums: Any) -> None:
     rows = len(x)
     together = rows if 0 < rows <= NEAR_ROWS else 4
@@ -103,7 +97,7 @@ def _float_block(x: Any, w: Any, out: Any, block: int, sums: Any) -> None:
                 out[m, n + c] += sums[0, c]
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _int8_part(
     x: Any, x_scales: Any, w: Any, w_scales: Any, out: Any, first: int, end: int
 ) -> None:
@@ -119,7 +113,7 @@ def _int8_part(
             out[m, n] += np.float32(total) * (x_scales[m] * w_scales[n])
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _int8_block(
     x: Any, x_scales: Any, w: Any, w_scales: Any, out: Any, block: int, sums: Any
 ) -> None:
@@ -147,21 +141,21 @@ def _int8_block(
                 out[m, n + c] += sums[0, c] * (x_scales[m] * w_scales[n + c])
 
 
-@njit(parallel=True, **_OPTIONS)
+@njit(parallel=True, **OPTIONS)
 def _float_shared(x: Any, w: Any, out: Any, parts: int) -> None:
     for part in prange(parts):  # pyright: ignore[reportGeneralTypeIssues]
         first, end = _bounds(len(w), part, parts)
         _float_part(x, w, out, first, end)
 
 
-@njit(parallel=True, **_OPTIONS)
+@njit(parallel=True, **OPTIONS)
 def _int8_shared(x: Any, x_scales: Any, w: Any, w_scales: Any, out: Any, parts: int) -> None:
     for part in prange(parts):  # pyright: ignore[reportGeneralTypeIssues]
         first, end = _bounds(len(w), part, parts)
         _int8_part(x, x_scales, w, w_scales, out, first, end)
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _bounds(outs: int, part: int, parts: int) -> tuple[int, int]:
     """Whole blocks for each part, what is left over for the last."""
     blocks = outs // BLOCK

@@ -13,34 +13,26 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from homesplit_engine.compiled import KEPT_IN
+from homesplit_engine.compiled import OPTIONS
+from homesplit_engine.compiled.exps import exps, greatest
+from homesplit_engine.compiled.outer import WIDE
 from homesplit_engine.compiled.pool import pool
 
 Floats = NDArray[np.float32]
 Words = NDArray[np.int64]
 
-# Sums in any order, so that they go in vectors; infinities and what is no number stay allowed.
-_LOOSE: Any = {"reassoc", "contract", "nsz", "arcp"}
-_OPTIONS: Any = {
-    "fastmath": _LOOSE,
-    "error_model": "numpy",
-    "nogil": True,
-    "cache": KEPT_IN is not None,
-}
-_LOG2_E = np.float32(1.44269504)
-_LN_2 = np.float32(0.69314718)
-_LEAST, _MOST = np.float32(-87.0), np.float32(87.0)
+_HIDDEN = np.float32(-1e30)
 _SMALLEST = np.float32(1e-30)
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def norm(rows: Any, weight: Any, eps: Any, out: Any) -> None:
     """Root-mean-square norm of each row into `out`."""
     for m in range(len(rows)):
         _norm_row(rows[m], weight, eps, out[m])
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def turn(
     every: Any,  # rows x (heads + 2 * kv_heads) x width, as the product gives them
     norms: Any,  # 2 x width: of queries and keys; 0 x width where there are none
@@ -84,18 +76,19 @@ def attend(
 ) -> Floats:
     """Softmax attention of every row, shaped as `asked`."""
     out = np.empty_like(asked)
-    group, longest = asked.shape[1] // keys.shape[1], int(counts.max())
+    group = asked.shape[1] // keys.shape[1]
+    longest = -(-int(counts.max()) // WIDE) * WIDE
     if threads == 1:
-        scratch = np.empty((1, group + 1, longest), np.int32)
+        scratch = np.empty((1, group, longest), np.float32)
         _attend(asked, keys, values, seen, ends, counts, window, scratch, out)
         return out
     with pool(threads) as parts:
-        scratch = np.empty((parts, group + 1, longest), np.int32)
+        scratch = np.empty((parts, group, longest), np.float32)
         _attend_shared(asked, keys, values, seen, ends, counts, window, scratch, out)
     return out
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _attend(
     asked: Any,
     keys: Any,
@@ -111,7 +104,7 @@ def _attend(
     _attend_part(asked, keys, values, seen, ends, counts, window, scratch[0], out, 0, units)
 
 
-@njit(parallel=True, **_OPTIONS)
+@njit(parallel=True, **OPTIONS)
 def _attend_shared(
     asked: Any,
     keys: Any,
@@ -131,21 +124,20 @@ def _attend_shared(
         )
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def gate(both: Any, scratch: Any, out: Any) -> None:
-    """silu(first half) * second half of each row; `scratch` is 2 x at least half, int32."""
+    """silu(first half) * second half of each row; `scratch` holds half, up to whole vectors."""
     half = out.shape[1]
-    exps, powers = scratch[0].view(np.float32), scratch[1]
     for m in range(len(both)):
         row, into = both[m], out[m]
         for n in range(half):
-            exps[n] = min(-row[n], _MOST)
-        _exp(exps, half, powers)
+            scratch[n] = -row[n]
+        exps(scratch, len(scratch), np.float32(0))
         for n in range(half):
-            into[n] = row[n] / (np.float32(1) + exps[n]) * row[half + n]
+            into[n] = row[n] / (np.float32(1) + scratch[n]) * row[half + n]
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def to_int16(rows: Any, levels: Any, out: Any, scales: Any) -> None:
     """Each row as whole numbers up to `levels`, and what one of them is worth."""
     width = rows.shape[1]
@@ -162,7 +154,7 @@ def to_int16(rows: Any, levels: Any, out: Any, scales: Any) -> None:
             into[n] = np.int16(math.floor(row[n] * times + np.float32(0.5)))
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _numbers(row: Any) -> bool:
     zero = np.float32(0)
     for n in range(len(row)):
@@ -170,7 +162,7 @@ def _numbers(row: Any) -> bool:
     return zero == zero
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _norm_row(row: Any, weight: Any, eps: Any, out: Any) -> None:
     total = np.float32(0)
     for n in range(len(row)):
@@ -180,7 +172,7 @@ def _norm_row(row: Any, weight: Any, eps: Any, out: Any) -> None:
         out[n] = row[n] * scale * weight[n]
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _turn_head(head: Any, cos: Any, sin: Any, scaling: Any, out: Any) -> None:
     half = len(head) // 2
     for n in range(half):
@@ -189,7 +181,7 @@ def _turn_head(head: Any, cos: Any, sin: Any, scaling: Any, out: Any) -> None:
         out[half + n] = (high * cos[half + n] + low * sin[half + n]) * scaling
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _attend_part(
     asked: Any,
     keys: Any,
@@ -198,7 +190,7 @@ def _attend_part(
     ends: Any,
     counts: Any,
     window: int,
-    scratch: Any,
+    scores: Any,
     out: Any,
     first: int,
     end: int,
@@ -206,7 +198,6 @@ def _attend_part(
     """The units [first, end): one is a row and a KV head, with the heads that share it."""
     kv_heads = keys.shape[1]
     group, width = asked.shape[1] // kv_heads, asked.shape[2]
-    scores, powers = scratch[:group].view(np.float32), scratch[group]
     for unit in range(first, end):
         m, h = unit // kv_heads, unit % kv_heads
         count = min(counts[m], window) if window else counts[m]
@@ -215,14 +206,14 @@ def _attend_part(
         answers = out[m, h * group : (h + 1) * group]
         _score(queries, keys, slots, h, scores)
         for g in range(group):
-            _softmax(scores[g], count, powers)
+            _softmax(scores[g], count)
             answer = answers[g]
             for d in range(width):
                 answer[d] = np.float32(0)
         _weigh(scores, values, slots, h, answers)
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _score(queries: Any, keys: Any, slots: Any, h: int, scores: Any) -> None:
     """Every query by every key, four keys at a time."""
     width, count = queries.shape[1], len(slots)
@@ -252,7 +243,7 @@ def _score(queries: Any, keys: Any, slots: Any, h: int, scores: Any) -> None:
             scores[g, t] = total
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _weigh(weights: Any, values: Any, slots: Any, h: int, answers: Any) -> None:
     """The values by their weights, four at a time, added to the answers."""
     width, count = answers.shape[1], len(slots)
@@ -274,41 +265,13 @@ def _weigh(weights: Any, values: Any, slots: Any, h: int, answers: Any) -> None:
                 answer[d] += part * value[d]
 
 
-@njit(**_OPTIONS)
-def _softmax(row: Any, count: int, powers: Any) -> None:
-    most = row[0]
-    for t in range(count):
-        most = max(most, row[t])
-    for t in range(count):
-        row[t] -= most
-    _exp(row, count, powers)
-    total = np.float32(0)
-    for t in range(count):
-        total += row[t]
+@njit(**OPTIONS)
+def _softmax(row: Any, count: int) -> None:
+    """Of the first `count`; what lies behind them, up to whole vectors, is overwritten."""
+    whole = -(-count // WIDE) * WIDE
+    for t in range(count, whole):
+        row[t] = _HIDDEN
+    total = exps(row, whole, greatest(row, whole, _HIDDEN))
     part = np.float32(1) / total
     for t in range(count):
         row[t] *= part
-
-
-@njit(**_OPTIONS)
-def _exp(row: Any, count: int, powers: Any) -> None:
-    """e to each of the first `count`, which are at most 87; to about one part in 10^7.
-
-    2^n times a polynomial in the rest, |rest| <= ln(2) / 2; the coefficients are those of
-    expf in S. Moshier's Cephes library. Whole powers of two are put together as bits.
-    """
-    for t in range(count):
-        v = max(row[t], _LEAST) if row[t] == row[t] else row[t]
-        whole = math.floor(v * _LOG2_E + np.float32(0.5))
-        powers[t] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-        r = v - np.float32(whole) * _LN_2
-        p = np.float32(1.9875691500e-4)
-        p = p * r + np.float32(1.3981999507e-3)
-        p = p * r + np.float32(8.3334519073e-3)
-        p = p * r + np.float32(4.1665795894e-2)
-        p = p * r + np.float32(1.6666665459e-1)
-        p = p * r + np.float32(5.0000001201e-1)
-        row[t] = p * r * r + r + np.float32(1)
-    bits = powers.view(np.float32)
-    for t in range(count):
-        row[t] *= bits[t]

@@ -11,13 +11,16 @@ from typing import IO
 import numpy as np
 
 from homesplit_engine.compiled import KEPT_IN, rows
+from homesplit_engine.compiled.outer import WIDE
+from homesplit_engine.compiled.panels import add_panel_product, in_panels
 from homesplit_engine.compiled.products import add_int8_product, add_product
+from homesplit_engine.compiled.prompt import attend_prompt
 from homesplit_engine.compiled.tiles import INT8_STEP
 
 _LONGEST_S, _LOOK_S = 240.0, 0.05
 _UNUSED_S = 86_400.0
 """What other code compiled is cleared away when no start has used it for so long."""
-_KERNELS = 16
+_KERNELS = 20
 """At least as many as there are: each may find once that what it became can't be kept."""
 
 
@@ -96,11 +99,14 @@ def _use_all(*, int8: bool, threads: int) -> None:
         add_int8_product(whole, worth, weight, worth, out[:, :1].copy(), threads=threads)
     else:
         add_product(row, row, out[:, :1].copy(), threads=threads)
+        add_panel_product(row, in_panels(row), out[:, :1].copy(), threads=threads)
     rows.norm(row, row[0], one, out)
-    rows.gate(row, np.zeros((2, INT8_STEP // 2), np.int32), row[:, : INT8_STEP // 2].copy())
+    rows.gate(row, row[0].copy(), row[:, : INT8_STEP // 2].copy())
     head = np.ones((1, 1, INT8_STEP), np.float32)
     slots, counts = np.zeros(1, np.int64), np.ones(1, np.int64)
     keys, asked = head.copy(), head.copy()
     every, turns = np.ones((1, 3, INT8_STEP), np.float32), np.ones((2, 1, INT8_STEP), np.float32)
     rows.turn(every, none, one, turns, one, slots, keys, keys, asked)
     rows.attend(asked, keys, keys, slots, counts, counts, 0, threads=threads)
+    wide = np.ones((1, 1, WIDE), np.float32)
+    attend_prompt(wide, wide, wide, slots, 0, threads=threads)

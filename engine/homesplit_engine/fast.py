@@ -1,7 +1,8 @@
-"""A step that gives a few requests one token each, on a CPU: the lean model's sums, compiled.
+"""A step on a CPU: the lean model's sums, compiled.
 
-Between its products such a step is some dozens of tiny kernels a layer, and what they cost is
-starting them, not running them. Here they are three calls, on memory that torch sees too.
+Between its products a step is some dozens of kernels a layer. For a few rows starting them is
+what costs, for many reading and writing the rows once for each. Here they are three calls, on
+memory that torch sees too.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from numpy.typing import NDArray
 
 from homesplit_engine.attention import Plug, Step
 from homesplit_engine.compiled import rows as compiled
+from homesplit_engine.compiled.prompt import attend_prompt, can_attend_prompt
 from homesplit_engine.kernels import Array, FastLinear, Int8Linear, gated
 
-MOST_ROWS = 64
-"""Steps of more rows go torch's way."""
+Words = NDArray[np.int64]
 
 
-class FewLayer:
-    """`LeanLayer` on arrays, for rows that are each a sequence's only new one."""
+class FastLayer:
+    """`LeanLayer` on arrays."""
 
     __slots__ = (
         "_down",
@@ -45,8 +46,8 @@ class FewLayer:
         self._width: int = layer.width
         self._scaling = np.float32(layer.scaling)
         self._window: int = layer.window or 0
-        self._input_norm = FewNorm(layer.input_norm)
-        self._middle_norm = FewNorm(layer.middle_norm)
+        self._input_norm = FastNorm(layer.input_norm)
+        self._middle_norm = FastNorm(layer.middle_norm)
         self._norms = np.empty((0, layer.width), np.float32)
         self._norm_eps = np.float32(0)
         if layer.q_norm is not None and layer.k_norm is not None:
@@ -58,8 +59,8 @@ class FewLayer:
         self._gate_up: FastLinear | Int8Linear = layer.gate_up.joined
         self._down: FastLinear | Int8Linear = layer.down
 
-    def __call__(self, rows: Array, seen: Seen, step: Step) -> None:
-        """tokens x hidden, changed in place."""
+    def __call__(self, rows: Array, seen: Seen, step: Step, keep: Words | None) -> Array:
+        """tokens x hidden, changed in place -> the same, or only its rows `keep`."""
         keys, values = step.pool.arrays[self._layer]
         every = self._qkv.of(self._input_norm(rows)).reshape(len(rows), -1, self._width)
         asked = np.empty((len(rows), self._heads, self._width), np.float32)
@@ -76,12 +77,15 @@ class FewLayer:
         )
         if step.layer_done is not None:
             step.layer_done(self._layer)
-        attended = seen.attended(asked, keys, values, self._window)
-        self._o.add_to(rows, attended.reshape(len(rows), -1))
+        attended = seen.attended(asked, keys, values, self._window).reshape(len(rows), -1)
+        if keep is not None:
+            rows, attended = rows[keep], attended[keep]
+        self._o.add_to(rows, attended)
         self._down.add_to(rows, gated(self._gate_up.of(self._middle_norm(rows))))
+        return rows
 
 
-class FewNorm:
+class FastNorm:
     """`LeanNorm` on arrays."""
 
     __slots__ = ("_eps", "_weight")
@@ -103,14 +107,32 @@ class Seen:
     def __init__(self, cos: torch.Tensor, sin: torch.Tensor, step: Step) -> None:
         """`cos` and `sin` as transformers makes them: 1 x tokens x width."""
         self.turns: Array = torch.cat((cos, sin)).float().numpy()
-        self.slots: NDArray[np.int64] = step.slots.numpy()
-        places = [span.place.index(0, span.end).numpy() for span in step.spans]
-        self._seen = np.concatenate(places)
-        self._counts = np.array([span.end for span in step.spans], np.int64)
+        self.slots: Words = step.slots.numpy()
+        self._prompts = [
+            (slice(span.row, span.row + span.count), span.place.index(0, span.end).numpy())
+            for span in step.spans
+            if span.count > 1
+        ]
+        singles = [span for span in step.spans if span.count == 1]
+        places = [span.place.index(0, span.end).numpy() for span in singles]
+        self._rows = np.array([span.row for span in singles], np.int64)
+        self._seen = np.concatenate([np.empty(0, np.int64), *places])
+        self._counts = np.array([span.end for span in singles], np.int64)
         self._ends = np.cumsum(self._counts)
 
     def attended(self, asked: Array, keys: Array, values: Array, window: int) -> Array:
         """tokens x heads x width -> the same; K and V of the step are in their slots."""
+        if not self._prompts:
+            return self._singles(asked, keys, values, window)
+        out = np.empty_like(asked)
+        for rows, seen in self._prompts:
+            threads = torch.get_num_threads()
+            out[rows] = attend_prompt(asked[rows], keys, values, seen, window, threads=threads)
+        if len(self._rows):
+            out[self._rows] = self._singles(asked[self._rows], keys, values, window)
+        return out
+
+    def _singles(self, asked: Array, keys: Array, values: Array, window: int) -> Array:
         return compiled.attend(
             asked,
             keys,
@@ -123,22 +145,23 @@ class Seen:
         )
 
 
-class FewModel:
-    """The lean model for steps whose every row is a sequence's only new one."""
+class FastModel:
+    """The lean model, where every product is a compiled one."""
 
     def __init__(self, model: Any, plug: Plug) -> None:
         self._plug = plug
         self._embedding: Array = model.embedding.detach().numpy()
         self._rotary: Any = model.rotary
-        self._layers = [FewLayer(layer) for layer in model.layers]
-        self._norm = FewNorm(model.norm)
+        self._layers = [FastLayer(layer) for layer in model.layers]
+        self._norm = FastNorm(model.norm)
         self._head: FastLinear | Int8Linear = model.head
+        self._prompts = all(can_attend_prompt(layer.width) for layer in model.layers)
 
-    def takes(self, step: Step | None, rows: int) -> bool:
-        """Whether a step of so many rows is one of those this is made for."""
-        if step is None or rows > MOST_ROWS or len(step.spans) != rows:
+    def takes(self, step: Step | None) -> bool:
+        """Whether a step is one of those this is made for."""
+        if step is None or not step.pool.arrays:
             return False
-        return bool(step.pool.arrays)
+        return self._prompts or all(span.count == 1 for span in step.spans)
 
     def logits(
         self, token_ids: torch.Tensor, positions: torch.Tensor, keep: torch.Tensor | None
@@ -149,17 +172,19 @@ class FewModel:
         rows: Array = self._embedding[token_ids.numpy()]
         cos, sin = self._rotary(torch.from_numpy(rows), position_ids=positions)
         seen = Seen(cos, sin, step)
-        for layer in self._layers:
-            layer(rows, seen, step)
-        kept = rows if keep is None else rows[keep.numpy()]
-        return torch.from_numpy(self._head.of(self._norm(kept)))
+        last = len(self._layers) - 1
+        for at, layer in enumerate(self._layers):
+            # Behind the last layer's attention only the rows that are sampled from matter.
+            kept = keep.numpy() if at == last and keep is not None else None
+            rows = layer(rows, seen, step, kept)
+        return torch.from_numpy(self._head.of(self._norm(rows)))
 
 
-def few_model(model: Any, plug: Plug) -> FewModel | None:
-    """The lean model for few rows, where its products are compiled ones; None elsewhere."""
+def fast_model(model: Any, plug: Plug) -> FastModel | None:
+    """The lean model compiled, where its products are; None elsewhere."""
     products = [model.head]
     for layer in model.layers:
         products += [layer.qkv, layer.o, layer.gate_up.joined, layer.down]
     if not all(isinstance(product, FastLinear | Int8Linear) for product in products):
         return None
-    return FewModel(model, plug)
+    return FastModel(model, plug)

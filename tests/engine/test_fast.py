@@ -1,4 +1,4 @@
-"""Steps of a few single tokens go through compiled kernels: the same text as the lean layers'."""
+"""A lean model's steps go through compiled kernels: the same text as the lean layers'."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from homesplit_engine.cache import KvPool
-from homesplit_engine.few import MOST_ROWS, FewModel, few_model
+from homesplit_engine.fast import FastModel, fast_model
 from homesplit_engine.lean import LeanModel
 from homesplit_engine.model import LoadedModel, load_model
 
@@ -17,7 +17,7 @@ from tests.engine.test_runner import Engine
 from tests.engine.tiny import generate, make_model, prompt_of
 
 
-class Counted(FewModel):
+class Counted(FastModel):
     """Counts the steps that go the short way."""
 
     steps = 0
@@ -31,9 +31,9 @@ class Counted(FewModel):
 
 def counted(loaded: LoadedModel) -> Counted:
     """The model's own short way, counted from now on."""
-    assert few_model(loaded.model, loaded.plug) is not None
-    loaded.model._few = few = Counted(loaded.model, loaded.plug)
-    return few
+    assert fast_model(loaded.model, loaded.plug) is not None
+    loaded.model._fast = fast = Counted(loaded.model, loaded.plug)
+    return fast
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
@@ -42,13 +42,13 @@ def test_every_step_of_answers_alone_goes_this_way_and_the_text_stays(
 ) -> None:
     folder = make_model(tmp_path, kind)
     loaded = load_model(folder, device="cpu", dtype="float32")
-    few = counted(loaded)
+    fast = counted(loaded)
     engine = Engine(loaded)
     for seed in range(3):
         engine.add(str(seed), prompt_of(20 + seed, seed), chunk=None)
     answers = engine.run()
     assert answers == {str(n): generate(folder, prompt_of(20 + n, n), 6) for n in range(3)}
-    assert few.steps >= 5
+    assert fast.steps >= 5
 
 
 @pytest.fixture(scope="module")
@@ -60,39 +60,39 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 def test_a_step_that_reads_single_tokens_samples_only_the_rows_asked_for(
     loaded: LoadedModel,
 ) -> None:
-    few = counted(loaded)
+    fast = counted(loaded)
     engine = Engine(loaded)
     # Chunks of one token: none but the last is sampled from.
     engine.add("ones", prompt_of(9), chunk=1)
     engine.add("whole", prompt_of(9), chunk=None)
     answers = engine.run()
     assert answers["ones"] == answers["whole"]
-    assert few.steps > 9
+    assert fast.steps > 9
 
 
-@pytest.mark.parametrize(
-    ("rows", "sequences", "in_reach", "takes"),
-    [
-        (1, 1, True, True),
-        (MOST_ROWS, MOST_ROWS, True, True),
-        (MOST_ROWS + 1, MOST_ROWS + 1, True, False),
-        (3, 2, True, False),
-        (1, 1, False, False),
-    ],
-)
-def test_only_a_few_rows_that_are_all_single_go_this_way(
-    loaded: LoadedModel, rows: int, sequences: int, in_reach: bool, takes: bool
-) -> None:
-    few = few_model(loaded.model, loaded.plug)
-    step: Any = SimpleNamespace(
-        spans=[None] * sequences, pool=SimpleNamespace(arrays=[None] if in_reach else [])
-    )
-    assert few is not None and few.takes(step, rows) is takes
-    assert not few.takes(None, rows)
+@pytest.mark.parametrize("in_reach", [True, False])
+def test_it_takes_every_step_whose_memory_numpy_sees(loaded: LoadedModel, in_reach: bool) -> None:
+    fast = fast_model(loaded.model, loaded.plug)
+    step: Any = SimpleNamespace(spans=[], pool=SimpleNamespace(arrays=[None] if in_reach else []))
+    assert fast is not None and fast.takes(step) is in_reach
+    assert not fast.takes(None)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral"])
+def test_prompts_in_chunks_beside_answers_are_read_as_whole_ones(kind: str, tmp_path: Path) -> None:
+    folder = make_model(tmp_path, kind)
+    loaded = load_model(folder, device="cpu", dtype="float32")
+    fast = counted(loaded)
+    engine = Engine(loaded)
+    for number, chunk in enumerate((None, 7, 16, 1)):
+        engine.add(str(number), prompt_of(40 + number, number), chunk=chunk)
+    answers = engine.run()
+    assert answers == {str(n): generate(folder, prompt_of(40 + n, n), 6) for n in range(4)}
+    assert fast.steps > 9
 
 
 def test_where_numpy_does_not_see_the_memory_there_is_no_short_way(tmp_path: Path) -> None:
     half = load_model(make_model(tmp_path), device="cpu", dtype="bfloat16")
-    assert isinstance(half.model, LeanModel) and few_model(half.model, half.plug) is None
+    assert isinstance(half.model, LeanModel) and fast_model(half.model, half.plug) is None
     pool = KvPool(half.kv_shape, blocks_total=1, block_tokens=8, device=half.device)
     assert not pool.arrays

@@ -1,0 +1,96 @@
+"""Outer-product tiles in LLVM's vector code, for steps of many rows.
+
+    rows x WIDE:   out[m + r, c] += sum over k of x[m + r, k] * w[k, c]
+
+An input meets WIDE weights that lie side by side, so nothing is left to add up at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
+from homesplit_engine.compiled import vectors
+from homesplit_engine.compiled.vectors import FLOAT, FLOATS, LANES, WORD
+
+WIDE = 2 * LANES
+"""Columns of one tile."""
+DEEP = 4
+"""Inputs that a tile takes at a time; their number must be a multiple of it."""
+
+
+class _Outer:
+    """Writes one tile's code."""
+
+    def __init__(self, b: Any, rows: int) -> None:
+        self._b = b
+        self._rows = rows
+        self._places = [(r, c) for r in range(rows) for c in range(2)]
+
+    def write(self, x: Any, w: Any, out: Any, m: Any) -> None:
+        """As the module's formula."""
+        b = self._b
+        xs = [vectors.row(b, x, b.add(m, WORD(r))) for r in range(self._rows)]
+        outs = [vectors.row(b, out, b.add(m, WORD(r))) for r in range(self._rows)]
+        held = [vectors.load(b, outs[r], 4 * LANES * c, FLOATS, 4) for r, c in self._places]
+        totals = self._loop(xs, b.ptrtoint(w.data, WORD), w, held)
+        for (r, c), total in zip(self._places, totals, strict=True):
+            place = b.add(outs[r], WORD(4 * LANES * c))
+            b.store(total, b.inttoptr(place, FLOATS.as_pointer())).align = 4
+
+    def _loop(self, xs: list[Any], first: Any, w: Any, started: list[Any]) -> list[Any]:
+        b = self._b
+        count, stride = b.extract_value(w.shape, 0), b.extract_value(w.strides, 0)
+        before = b.block
+        loop, done = b.append_basic_block("inputs"), b.append_basic_block("summed")
+        b.branch(loop)
+        b.position_at_end(loop)
+        k = b.phi(WORD)
+        k.add_incoming(WORD(0), before)
+        totals = [b.phi(FLOATS) for _ in started]
+        for total, value in zip(totals, started, strict=True):
+            total.add_incoming(value, before)
+        summed = totals
+        for deeper in range(DEEP):
+            here = b.add(k, WORD(deeper))
+            summed = self._step(summed, xs, b.add(first, b.mul(here, stride)), b.mul(here, WORD(4)))
+        following = b.add(k, WORD(DEEP))
+        k.add_incoming(following, loop)
+        for total, new in zip(totals, summed, strict=True):
+            total.add_incoming(new, loop)
+        b.cbranch(b.icmp_signed("<", following, count), loop, done)
+        b.position_at_end(done)
+        return summed
+
+    def _step(self, totals: list[Any], xs: list[Any], weights: Any, offset: Any) -> list[Any]:
+        b = self._b
+        pair = [vectors.load(b, weights, 4 * LANES * c, FLOATS, 4) for c in range(2)]
+        inputs = [
+            vectors.spread(b, vectors.load(b, b.add(address, offset), 0, FLOAT, 4))
+            for address in xs
+        ]
+        return [
+            vectors.fused(b, inputs[r], pair[c], total)
+            for (r, c), total in zip(self._places, totals, strict=True)
+        ]
+
+
+def _outer(rows: int) -> Any:
+    """A function for compiled code: `outer(x, w, out, m)`, see `_Outer.write`."""
+
+    def outer(_context: Any, x: Any, w: Any, out: Any, m: Any) -> Any:
+        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            arrays = vectors.arrays(context, b, signature.args[:3], args[:3])
+            given = [*arrays, args[3]]
+            _Outer(b, rows).write(*given)
+            return context.get_dummy_value()
+
+        return types.void(x, w, out, m), generate
+
+    made: Any = intrinsic(outer)
+    return made
+
+
+outer_6, outer_2, outer_1 = (_outer(rows) for rows in (6, 2, 1))

@@ -1,0 +1,206 @@
+"""Attention of a sequence's many new rows: block by block of queries and keys, as they fit a cache.
+
+The softmax is put together over the blocks of keys: what was summed is scaled down whenever a
+greater score comes (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+from homesplit_engine.compiled import OPTIONS
+from homesplit_engine.compiled.exps import exps, greatest
+from homesplit_engine.compiled.outer import DEEP, WIDE
+from homesplit_engine.compiled.panels import add_tiles
+from homesplit_engine.compiled.pool import pool
+
+Floats = NDArray[np.float32]
+Words = NDArray[np.int64]
+
+QUERIES, KEYS = 48, 256
+"""Of a block; KEYS is a multiple of WIDE."""
+_HIDDEN = np.float32(-1e30)
+
+
+def can_attend_prompt(width: int) -> bool:
+    """Whether heads of such a width can be computed here."""
+    return width % DEEP == 0
+
+
+def attend_prompt(
+    asked: Floats,  # rows x heads x width, scaled; the sequence's last rows
+    keys: Floats,  # slots x kv_heads x width
+    values: Floats,
+    seen: Words,  # the slots of all the sequence's tokens
+    window: int,  # only the last so many are seen; 0 for all
+    *,
+    threads: int = 1,
+) -> Floats:
+    """Causal softmax attention of every row, shaped as `asked`."""
+    out = np.empty_like(asked)
+    start = len(seen) - len(asked)
+    first = max(0, start - window + 1) if window else 0
+    slots = seen[first:]
+    held = -(-len(slots) // WIDE) * WIDE
+    kv_heads, width = keys.shape[1:]
+    wide = -(-width // WIDE) * WIDE
+    turned = np.empty((kv_heads, held // WIDE, width, WIDE), np.float32)
+    laid = np.zeros((kv_heads, held, wide), np.float32)
+    scores = np.empty((threads, QUERIES, KEYS), np.float32)
+    sums = np.empty((threads, QUERIES, wide), np.float32)
+    given = (asked, keys, values, slots, start - first, window, turned, laid)
+    if threads == 1:
+        _all(*given, scores, sums, out)
+        return out
+    with pool(threads) as parts:
+        _shared(*given, scores[:parts], sums, out)
+    return out
+
+
+@njit(**OPTIONS)
+def _all(
+    asked: Any,
+    keys: Any,
+    values: Any,
+    slots: Any,
+    start: int,
+    window: int,
+    turned: Any,
+    laid: Any,
+    scores: Any,
+    sums: Any,
+    out: Any,
+) -> None:
+    for h in range(keys.shape[1]):
+        _lay(keys, values, slots, h, turned[h], laid[h])
+    _part(asked, turned, laid, start, window, scores[0], sums[0], out, 0, _units(asked))
+
+
+@njit(parallel=True, **OPTIONS)
+def _shared(
+    asked: Any,
+    keys: Any,
+    values: Any,
+    slots: Any,
+    start: int,
+    window: int,
+    turned: Any,
+    laid: Any,
+    scores: Any,  # as many as threads
+    sums: Any,
+    out: Any,
+) -> None:
+    for h in prange(keys.shape[1]):  # pyright: ignore[reportGeneralTypeIssues]
+        _lay(keys, values, slots, h, turned[h], laid[h])
+    parts, units = len(scores), _units(asked)
+    # Later queries see more keys: each thread takes every so many-th.
+    for part in prange(parts):  # pyright: ignore[reportGeneralTypeIssues]
+        for unit in range(part, units, parts):
+            _part(
+                *(asked, turned, laid, start, window, scores[part], sums[part], out),
+                *(unit, unit + 1),
+            )
+
+
+@njit(**OPTIONS)
+def _units(asked: Any) -> int:
+    """One is a head and a block of queries."""
+    return asked.shape[1] * -(-len(asked) // QUERIES)
+
+
+@njit(**OPTIONS)
+def _lay(keys: Any, values: Any, slots: Any, h: int, turned: Any, laid: Any) -> None:
+    """One KV head's keys in panels and its values in a row, filled up with zeros."""
+    count, width = len(slots), keys.shape[2]
+    for t in range(len(laid)):
+        panel, column = turned[t // WIDE], t % WIDE
+        if t < count:
+            key, value = keys[slots[t], h], values[slots[t], h]
+            for d in range(width):
+                panel[d, column] = key[d]
+                laid[t, d] = value[d]
+        else:
+            for d in range(width):
+                panel[d, column] = np.float32(0)
+
+
+@njit(**OPTIONS)
+def _part(
+    asked: Any,
+    turned: Any,
+    laid: Any,
+    start: int,
+    window: int,
+    scores: Any,
+    sums: Any,
+    out: Any,
+    first: int,
+    end: int,
+) -> None:
+    """The units [first, end)."""
+    heads = asked.shape[1]
+    group = heads // len(laid)
+    for unit in range(first, end):
+        block, h = unit // heads, unit % heads
+        m = block * QUERIES
+        last = min(m + QUERIES, len(asked))
+        _block(
+            asked[m:last, h],
+            turned[h // group],
+            laid[h // group],
+            start + m,
+            window,
+            scores,
+            sums[: last - m],
+            out[m:last, h],
+        )
+
+
+@njit(**OPTIONS)
+def _block(
+    x: Any,
+    turned: Any,
+    laid: Any,
+    start: int,
+    window: int,
+    scores: Any,
+    sums: Any,
+    out: Any,
+) -> None:
+    """Some queries, the first of which is token `start`, of one head."""
+    rows, width = x.shape
+    most = np.full(rows, _HIDDEN)
+    total = np.zeros(rows, np.float32)
+    sums[:] = np.float32(0)
+    end = start + rows
+    begin = max(0, start - window + 1) // WIDE * WIDE if window else 0
+    for t in range(begin, end, KEYS):
+        wide = -(-(min(t + KEYS, end) - t) // WIDE) * WIDE
+        part = scores[:rows, :wide]
+        for m in range(rows):
+            scores[m, :wide] = np.float32(0)
+        for n in range(0, wide, WIDE):
+            add_tiles(x, turned[(t + n) // WIDE, :, :WIDE], part[:, n : n + WIDE])
+        for m in range(rows):
+            seen = min(max(start + m + 1 - t, 0), wide)
+            unseen = min(max(start + m + 1 - window - t, 0), seen) if window else 0
+            scores[m, :unseen] = _HIDDEN
+            scores[m, seen:wide] = _HIDDEN
+            greater = greatest(scores[m], wide, most[m])
+            kept = np.float32(math.exp(most[m] - greater))
+            most[m] = greater
+            total[m] = total[m] * kept + exps(scores[m], wide, greater)
+            if kept != np.float32(1):
+                for d in range(width):
+                    sums[m, d] *= kept
+        for n in range(0, width, WIDE):
+            add_tiles(part, laid[t : t + wide, n : n + WIDE], sums[:, n : n + WIDE])
+    for m in range(rows):
+        scale = np.float32(1) / total[m]
+        for d in range(width):
+            out[m, d] = sums[m, d] * scale

@@ -1,0 +1,65 @@
+"""Words for writing LLVM's vector code: what tiles and exponentials are put together from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import binding, ir
+from numba.core import cgutils
+
+LANES = 16 if binding.get_host_cpu_features().get("avx512bw") else 8
+"""Floats in one vector."""
+
+BYTE, SHORT, INT, WORD = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+FLOAT = ir.FloatType()
+FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
+_FUSED = ("contract",)
+
+
+def arrays(context: Any, b: Any, kinds: Any, values: Any) -> list[Any]:
+    """numba's arrays as what tells their data, shape and strides."""
+    return [
+        context.make_array(kind)(context, b, value)
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+
+
+def row(b: Any, array: Any, index: Any) -> Any:
+    """A row's address."""
+    stride = b.extract_value(array.strides, 0)
+    return b.add(b.ptrtoint(array.data, WORD), b.mul(index, stride))
+
+
+def load(b: Any, address: Any, offset: int, kind: Any, align: int) -> Any:
+    """What lies `offset` bytes behind an address."""
+    loaded = b.load(b.inttoptr(b.add(address, WORD(offset)), kind.as_pointer()))
+    loaded.align = align
+    return loaded
+
+
+def all_of(kind: Any, value: float) -> Any:
+    """A vector of one constant."""
+    return ir.Constant(kind, [value] * LANES)
+
+
+def spread(b: Any, value: Any) -> Any:
+    """A vector of one float."""
+    nothing = ir.Constant(FLOATS, ir.Undefined)
+    first = b.insert_element(nothing, value, INT(0))
+    return b.shuffle_vector(first, nothing, ir.Constant(INTS, [0] * LANES))
+
+
+def fused(b: Any, first: Any, second: Any, third: Any) -> Any:
+    """first * second + third, rounded once where the processor can."""
+    return b.fadd(third, b.fmul(first, second, flags=_FUSED), flags=_FUSED)
+
+
+def added_up(b: Any, total: Any) -> Any:
+    """The sum of a vector's floats."""
+    reduce = function(b, f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, [FLOAT, FLOATS])
+    return b.call(reduce, [ir.Constant(FLOAT, 0.0), total], fastmath=("reassoc",))
+
+
+def function(b: Any, name: str, returns: Any, takes: list[Any]) -> Any:
+    """One of LLVM's own functions."""
+    return cgutils.get_or_insert_function(b.module, ir.FunctionType(returns, takes), name)
