@@ -28,17 +28,17 @@ class Deploying(Serving, Loading):
         choices, plan = self.state.choices, self.state.plan
         if choices.setting is not None:
             return choices.setting
-        if plan is None or plan.recommendation.mode is None:
+        advice = None if plan is None else plan.recommendation
+        if advice is None or advice.mode is None:
             return ModeSetting(decode_box=choices.boxes[0] if choices.boxes else None)
-        advice = plan.recommendation
         boxes = choices.boxes
         return ModeSetting(
-            mode=advice.mode,  # pyright: ignore[reportArgumentType]
+            mode=advice.mode,
             prefill="whole" if advice.prefill == "whole" else "chunked",
             chunk_tokens=advice.chunk_tokens or 256,
             prefill_box=advice.prefill_box or (boxes[0] if boxes else None),
             decode_box=advice.decode_box or (boxes[-1] if boxes else None),
-            kv_wire=advice.kv_wire or "same",  # pyright: ignore[reportArgumentType]
+            kv_wire=advice.kv_wire or "same",
         )
 
     def plan_deployment(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from homesplit_engine.records import KvWire
+from homesplit_engine.records import KvWire, Mode
 from msgspec import Struct
 
 from homesplit.core.workload import Targets
@@ -110,7 +110,7 @@ class Flip(Struct, frozen=True, kw_only=True):
 class Recommendation(Struct, frozen=True, kw_only=True):
     """The answer: mode, roles, prefill style, wire precision, one sentence."""
 
-    mode: str | None
+    mode: Mode | None
     prefill_box: str | None
     decode_box: str | None
     prefill: str | None

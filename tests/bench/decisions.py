@@ -516,7 +516,8 @@ def mode_lines(lines: Sequence[dict[str, Any]]) -> list[str]:
 
 def _alone_only(line: dict[str, Any]) -> bool:
     """Whether no box's calibration says how steps go beside the other's."""
-    return not any("together" in fit for fit in line["asked"]["calibrations"])
+    fits = line.get("asked", {}).get("calibrations", ())
+    return not any("together" in fit for fit in fits)
 
 
 def _of_mode(line: dict[str, Any], mode: str) -> dict[str, Any]:
