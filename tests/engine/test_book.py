@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import msgspec
 import pytest
 from homesplit_engine.records import RequestRecord
 from homesplit_engine.router import book
@@ -28,28 +29,13 @@ def record(number: int, tokens: int) -> RequestRecord:
         "prompt_tokens": 10,
         "output_tokens": tokens,
         "received_s": 0.0,
-        "token_s": tuple(float(at) for at in range(tokens)),
+        "token_s": tuple(at + 0.1 for at in range(tokens)),
     }
     return RequestRecord(**settings)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "kept"),
-    [
-        ([1, 1, 1], ["0", "1", "2"]),
-        ([1, 1, 1, 1, 1], ["1", "2", "3", "4"]),
-        ([5, 5, 5], ["1", "2"]),
-        ([2, 3, 40], ["2"]),
-        ([40, 2, 3], ["1", "2"]),
-    ],
-    ids=["few", "too many", "too long together", "too long alone", "long ago"],
-)
-def test_the_oldest_records_go_where_there_are_too_many_or_too_many_token_times(
-    monkeypatch: pytest.MonkeyPatch, lengths: list[int], kept: list[str]
-) -> None:
-    monkeypatch.setattr(book, "KEPT_RECORDS", 4)
-    monkeypatch.setattr(book, "KEPT_TOKENS", 10)
-    subject = Book(
+def a_book() -> Book:
+    return Book(
         Feed(),
         Metrics("tiny", None, None),
         StepMemory(),
@@ -57,7 +43,42 @@ def test_the_oldest_records_go_where_there_are_too_many_or_too_many_token_times(
         cast(Rates, None),
         None,
     )
+
+
+def size(tokens: int) -> int:
+    """What a record of so many tokens takes."""
+    return len(msgspec.msgpack.encode(record(0, tokens)))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "kept"),
+    [
+        ([1, 1, 1], [0, 1, 2]),
+        ([1, 1, 1, 1, 1], [1, 2, 3, 4]),
+        ([50, 50, 50], [1, 2]),
+        ([2, 3, 200], [2]),
+        ([200, 2, 3], [1, 2]),
+    ],
+    ids=["few", "too many", "too large together", "too large alone", "long ago"],
+)
+def test_the_oldest_records_go_where_there_are_too_many_or_they_are_too_large(
+    monkeypatch: pytest.MonkeyPatch, lengths: list[int], kept: list[int]
+) -> None:
+    monkeypatch.setattr(book, "KEPT_RECORDS", 4)
+    monkeypatch.setattr(book, "KEPT_BYTES", 2 * size(50))
+    subject = a_book()
     for number, tokens in enumerate(lengths):
         subject.note(record(number, tokens))
-    assert [one.request_id for one in subject.records] == kept
-    assert subject.recorded == len(lengths)
+    assert [int(one.request_id) for one in subject.page(0, 100)] == kept
+    assert (subject.recorded, subject.oldest) == (len(lengths), kept[0])
+
+
+def test_a_page_gives_the_records_as_they_were_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book, "KEPT_RECORDS", 5)
+    subject, noted = a_book(), [record(number, number) for number in range(8)]
+    for one in noted:
+        subject.note(one)
+    assert subject.page(0, 100) == noted[3:]
+    assert subject.page(4, 2) == noted[4:6]
+    assert subject.page(7, 100) == noted[7:]
+    assert subject.page(8, 100) == subject.page(99, 100) == []

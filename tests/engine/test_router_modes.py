@@ -17,6 +17,7 @@ from homesplit_engine.wire.messages import Reserve, Submit
 
 from homesplit.core.served import Timed, server_side
 from tests.engine.router_kit import (
+    PATIENCE_S,
     REPLICA,
     SILENCE_S,
     SPLIT,
@@ -46,7 +47,11 @@ async def test_every_mode_gives_the_same_text(tmp_path: Path, setting: ModeSetti
             assert await running.complete(PROMPT, length) == running.expected(PROMPT, length)
 
 
-async def test_split_reads_on_one_box_and_writes_on_the_other(tmp_path: Path) -> None:
+async def test_split_reads_on_one_box_and_writes_on_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The sender's account of the hand-off comes when it comes; the record waits for it.
+    monkeypatch.setattr("homesplit_engine.router.book.LATE_REPORT_S", PATIENCE_S)
     async with rig(tmp_path, setting=SPLIT) as running:
         assert await running.complete(PROMPT, 5) == running.expected(PROMPT, 5)
         (record,) = await running.records(1)

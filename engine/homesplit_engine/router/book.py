@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import deque
+
+import msgspec
 
 from homesplit_engine.events import RequestDone
 from homesplit_engine.records import Outcome, RequestRecord
@@ -16,14 +19,14 @@ from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.rates import Rates
 from homesplit_engine.router.stalls import StepMemory, stall_causes
 
-KEPT_RECORDS, KEPT_TOKENS = 10_000, 500_000
-"""Records kept at most, and token times in all of them: about 16 MB, however long the answers."""
+KEPT_RECORDS, KEPT_BYTES = 10_000, 8 * 2**20
+"""Records kept at most, and what all of them may take: 5,000 of answers of 110 tokens."""
 LATE_REPORT_S = 1.0
 """How long a finished request's record waits for the sender's account of its hand-off."""
 
 
 class Book:
-    """The last records, newest at the end."""
+    """The last records, packed (a token's time takes 9 bytes so, and 32 as an object)."""
 
     def __init__(
         self,
@@ -34,8 +37,9 @@ class Book:
         rates: Rates,
         tpot_target_s: float | None,
     ) -> None:
-        self.records: deque[RequestRecord] = deque()
-        self._tokens = 0
+        self._packed: deque[bytes] = deque()
+        """Newest at the end."""
+        self._bytes = 0
         self.recorded = 0
         """Records ever made: the ring holds the last of them."""
         self._feed = feed
@@ -45,6 +49,19 @@ class Book:
         self._rates = rates
         self._tpot_target_s = tpot_target_s
         self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest record that is still kept."""
+        return self.recorded - len(self._packed)
+
+    def page(self, since: int, most: int) -> list[RequestRecord]:
+        """At most so many of the records that are kept, from number `since` on, oldest first."""
+        begin = max(0, since - self.oldest)
+        return [
+            msgspec.msgpack.decode(raw, type=RequestRecord)
+            for raw in itertools.islice(self._packed, begin, begin + most)
+        ]
 
     def close(self) -> None:
         """Wait for no more accounts."""
@@ -78,13 +95,14 @@ class Book:
 
     def note(self, record: RequestRecord) -> None:
         """Keep a record and tell it."""
-        self.records.append(record)
+        packed = msgspec.msgpack.encode(record)
+        self._packed.append(packed)
         self.recorded += 1
-        self._tokens += len(record.token_s)
-        while len(self.records) > KEPT_RECORDS or (
-            self._tokens > KEPT_TOKENS and len(self.records) > 1
+        self._bytes += len(packed)
+        while len(self._packed) > KEPT_RECORDS or (
+            self._bytes > KEPT_BYTES and len(self._packed) > 1
         ):
-            self._tokens -= len(self.records.popleft().token_s)
+            self._bytes -= len(self._packed.popleft())
         target_s = self._tpot_target_s
         causes = stall_causes(record, target_s, self._steps) if target_s is not None else {}
         self._metrics.request(record, causes)

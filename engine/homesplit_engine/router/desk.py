@@ -80,15 +80,13 @@ class Desk:
     async def records(self, request: web.Request) -> web.Response:
         """Request records from number `since` on, oldest first."""
         since = _number(request.query.get("since", "0"))
-        fleet = self._fleet
-        oldest = fleet.book.recorded - len(fleet.book.records)
-        first = max(since, oldest)
-        page = list(fleet.book.records)[first - oldest : first - oldest + MOST_RECORDS]
+        book = self._fleet.book
+        page = book.page(since, MOST_RECORDS)
         return _json(
             {
                 "records": page,
-                "next": first + len(page),
-                "dropped": max(0, oldest - since),
+                "next": max(since, book.oldest) + len(page),
+                "dropped": max(0, book.oldest - since),
             }
         )
 
