@@ -13,7 +13,7 @@ from homesplit.core.link import LinkProfile
 from homesplit.core.load import Extent
 from homesplit.core.machine import BoxProfile
 from homesplit.core.scene import Arrangement, Scene, SimBox
-from homesplit.core.shape import ModelShape
+from homesplit.core.shape import DTYPE_BYTES, ModelShape
 from homesplit.core.workload import Targets, Workload
 from homesplit.errors import ProfileError
 
@@ -115,21 +115,16 @@ def _conversation_bytes(asked: Asked, *, ours: bool) -> float:
 def second_copy(box: BoxProfile, shape: ModelShape) -> float:
     """Bytes of the copy of the linear layers that the engine keeps on this box for many rows.
 
-    It does so for fp32 on an x86 processor, where the copy is at most a quarter of the memory
-    that is free beside the weights (`kernels.copy_fits`, `hasten_linears`); 0 elsewhere, and of
-    int8 weights, which have one layout for any number of rows.
+    It does so for fp32 on a processor, where all linear layers are at most a quarter of the
+    memory that is free beside the weights (`kernels.copy_fits`); the output head has no copy
+    (`hasten_linears`), and int8 weights have one layout for any number of rows.
     """
-    if box.device != "cpu" or shape.dtype != "fp32" or shape.table_bytes or not is_x86(box):
+    if box.device != "cpu" or shape.dtype != "fp32" or shape.table_bytes:
         return 0.0
-    looked_up = shape.embedding_parameters / shape.parameters
-    linear = shape.weights_bytes * (1.0 - looked_up)
+    width = DTYPE_BYTES["fp32"]
+    linear = width * (shape.parameters - shape.embedding_parameters)
     free = (box.memory_bytes.value or 0.0) - shape.weights_bytes
-    return linear if linear <= free / 4.0 else 0.0
-
-
-def is_x86(box: BoxProfile) -> bool:
-    """Whether the processor is, or may be where the box does not tell."""
-    return (box.architecture or "x86_64").lower() in ("x86_64", "amd64")
+    return linear - width * shape.head_parameters if linear <= free / 4.0 else 0.0
 
 
 def build_scene(asked: Asked) -> Scene:

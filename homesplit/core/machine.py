@@ -90,8 +90,6 @@ class BoxProfile(Struct, frozen=True, kw_only=True):
     cores_allowed: float | None = None
     """What a quota leaves of the cores, None without one."""
     cpu: str | None = None
-    architecture: str | None = None
-    """As `uname -m` has it."""
     accelerators: tuple[Accelerator, ...] = ()
     os: str | None = None
     python: str | None = None

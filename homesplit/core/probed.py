@@ -69,7 +69,6 @@ def box_profile(
         cores=cpu.get("cores"),
         cores_allowed=cpu.get("quota_cores"),
         cpu=cpu.get("model"),
-        architecture=system.get("machine"),
         accelerators=tuple(_accelerators(facts)),
         os=system.get("name") or system.get("kernel"),
         python=_python(facts, measured),
