@@ -33,6 +33,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
     class_name: str = "all"
     arrival_tokens: tuple[int, ...] = ()
     """Tokens that came with each entry of `token_s`; empty means one with each."""
+    end_s: float | None = None
+    """When its user left, of one that was cancelled; None where nobody saw it."""
 
     @property
     def tokens(self) -> int:
@@ -122,6 +124,31 @@ def inside_targets(
     return tpot_target_s is None or per_token is None or per_token <= tpot_target_s
 
 
+def left_inside(
+    timeline: Timeline, *, ttft_target_s: float | None, tpot_target_s: float | None
+) -> bool:
+    """Whether its user left while the request was still inside both targets.
+
+    Such a request says nothing of the server: it is no miss. One that was outside already, in
+    its wait for the first token or in the pace of the tokens until then, stays one.
+    """
+    if timeline.outcome != "cancelled":
+        return False
+    times, end_s = timeline.token_s, timeline.end_s
+    first = ttft_s(timeline)
+    if first is None:
+        waited = None if end_s is None else end_s - timeline.start_s
+        return ttft_target_s is None or waited is None or waited <= ttft_target_s
+    if ttft_target_s is not None and first > ttft_target_s:
+        return False
+    pace = tpot_s(timeline)
+    if end_s is not None:
+        # The next token had not come yet either.
+        later = sum(timeline.arrival_tokens[1:]) if timeline.arrival_tokens else len(times) - 1
+        pace = max(pace or 0.0, (end_s - times[0]) / (later + 1))
+    return tpot_target_s is None or pace is None or pace <= tpot_target_s
+
+
 class Percentiles(Struct, frozen=True, kw_only=True):
     """p50, p90, p95, p99 and mean of `count` values, seconds; all None where there is no data."""
 
@@ -160,7 +187,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     """The summary of one run over one set of offered requests.
 
     ITL is pooled per token; TTFT, TTST, TPOT and stall are per request. `attainment` is
-    inside / offered; goodput divides by `window_s`. Without offered requests: None.
+    inside / (offered - left); goodput divides by `window_s`. Without such requests: None.
     """
 
     offered: int
@@ -180,6 +207,13 @@ class Figures(Struct, frozen=True, kw_only=True):
     goodput_requests_per_s: float | None
     goodput_tokens_per_s: float | None
     throughput_tokens_per_s: float | None
+    left: int = 0
+    """Those of `cancelled` whose users left while they were inside both targets."""
+
+    @property
+    def judged(self) -> int:
+        """The denominator of attainment."""
+        return self.offered - self.left
 
 
 def figures(
@@ -196,6 +230,10 @@ def figures(
         for t in done
         if inside_targets(t, ttft_target_s=ttft_target_s, tpot_target_s=tpot_target_s)
     ]
+    left = sum(
+        left_inside(t, ttft_target_s=ttft_target_s, tpot_target_s=tpot_target_s) for t in timelines
+    )
+    judged = len(timelines) - left
     stall_target_s = tpot_target_s if tpot_target_s is not None else math.inf
     timed = bool(timelines) and window_s > 0
     return Figures(
@@ -212,8 +250,9 @@ def figures(
         tpot_s=percentiles(tpot_s(t) for t in done),
         stall_s=percentiles(stalled_s(t, stall_target_s) for t in done),
         longest_gap_s=percentiles(longest_gap_s(t) for t in done),
-        attainment=len(good) / len(timelines) if timelines else None,
+        attainment=len(good) / judged if judged else None,
         goodput_requests_per_s=len(good) / window_s if timed else None,
         goodput_tokens_per_s=sum(t.tokens for t in good) / window_s if timed else None,
         throughput_tokens_per_s=sum(t.tokens for t in done) / window_s if timed else None,
+        left=left,
     )

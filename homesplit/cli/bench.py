@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 from homesplit.cli.load_arguments import (
     SECONDS,
@@ -13,12 +11,14 @@ from homesplit.cli.load_arguments import (
     add_server_arguments,
     add_shape_arguments,
     add_trace_arguments,
-    api_key_of,
+    asked_of,
+    on_target,
     price_of,
+    replay_of,
     seed_of,
-    trace_plan,
     workload_of,
 )
+from homesplit.cli.load_checks import check_capacity, check_replay
 from homesplit.cli.output import add_json, command_context, print_json, without_outcome
 from homesplit.cli.progress_line import with_progress_line
 from homesplit.core.bench_result import (
@@ -30,15 +30,12 @@ from homesplit.core.bench_result import (
     seconds_text,
 )
 from homesplit.core.capacity import CapacityResult, capacity_sentence
-from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
-from homesplit.errors import UsageError
-from homesplit.stages.bench import Target, bench, context_of, deployed
+from homesplit.stages.bench import Target, bench
 from homesplit.stages.capacity import capacity_document, find_capacity
 from homesplit.stages.context import Context
 
 CAPACITY_SECONDS = 30.0
 """Shortest run of each rate that the search for capacity tries."""
-_T = TypeVar("_T")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
@@ -74,10 +71,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _capacity(ctx: Context, args: argparse.Namespace) -> int:
     """0 when a capacity was found."""
-    if args.trace is not None:
-        raise UsageError("--capacity and --trace exclude each other.")
+    check_capacity(args)
+    check_replay(args)
     workload = workload_of(ctx, args)
-
     if not args.json:
         ctx = without_outcome(ctx, "capacity")
 
@@ -85,7 +81,7 @@ def _capacity(ctx: Context, args: argparse.Namespace) -> int:
         seconds = args.seconds or CAPACITY_SECONDS
         return await find_capacity(ctx, target, workload, seconds=seconds, seed=seed_of(args))
 
-    result = asyncio.run(_on_target(ctx, args, against))
+    result = asyncio.run(on_target(ctx, args, against))
     if args.json:
         print_json(capacity_document(result))
     else:
@@ -93,26 +89,12 @@ def _capacity(ctx: Context, args: argparse.Namespace) -> int:
     return 1 if result.capacity_requests_per_s is None else 0
 
 
-async def _on_target(
-    ctx: Context, args: argparse.Namespace, work: Callable[[Target], Awaitable[_T]]
-) -> _T:
-    """Do the work on the server named, or on the current deployment."""
-    if args.url:
-        key = api_key_of(args)
-        return await work(Target(url=args.url, api_key=key, model=args.model, api=args.api))
-    async with deployed(ctx) as target:
-        return await work(target)
-
-
 async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
     seed, price = seed_of(args), price_of(args)
-    workload = _replayed(args) if args.trace else workload_of(ctx, args)
+    asked = asked_of(ctx, args)
 
     async def against(target: Target) -> BenchResult:
-        plan = None
-        if args.trace:
-            context = None if args.max_context else await context_of(target)
-            plan = trace_plan(args, seed, context)
+        workload, plan = (asked, None) if asked else await replay_of(args, [target], seed)
         return await bench(
             ctx,
             target,
@@ -125,29 +107,7 @@ async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
             price_per_kwh=price,
         )
 
-    return await _on_target(ctx, args, against)
-
-
-def _replayed(args: argparse.Namespace) -> Workload:
-    """A trace brings its own times and lengths; what is left are name and targets."""
-    targets = Targets()
-    kind = LengthClass(
-        name="trace",
-        share=1.0,
-        prompt_tokens_low=1,
-        prompt_tokens_high=1,
-        output_tokens_low=1,
-        output_tokens_high=1,
-    )
-    return Workload(
-        name=str(args.trace).rsplit("/", 1)[-1],
-        classes=(kind,),
-        arrivals=Arrivals(),
-        targets=Targets(
-            ttft_s=targets.ttft_s if args.ttft is None else args.ttft,
-            tpot_s=targets.tpot_s if args.tpot is None else args.tpot,
-        ),
-    )
+    return await on_target(ctx, args, against)
 
 
 def _print_table(result: BenchResult) -> None:

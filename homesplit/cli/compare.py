@@ -10,18 +10,22 @@ from homesplit.cli.load_arguments import (
     add_load_arguments,
     add_server_arguments,
     add_shape_arguments,
-    api_key_of,
+    add_trace_arguments,
+    asked_of,
     key_in,
+    on_target,
     price_of,
+    replay_of,
     seed_of,
-    workload_of,
 )
+from homesplit.cli.load_checks import check_also
 from homesplit.cli.output import add_json, command_context, print_json, without_outcome
 from homesplit.cli.progress_line import with_progress_line
 from homesplit.core.bench_result import energy_sentence, rate_text, seconds_text
 from homesplit.core.compare_result import CompareResult, ModeRuns, compare_document
+from homesplit.core.say import counted
 from homesplit.errors import UsageError
-from homesplit.stages.bench import Target, deployed
+from homesplit.stages.bench import Target
 from homesplit.stages.compare import SECONDS, compare
 from homesplit.stages.context import Context
 
@@ -48,6 +52,7 @@ def add_parser(subparsers: Any) -> None:
     add_server_arguments(parser)
     add_load_arguments(parser)
     add_shape_arguments(parser)
+    add_trace_arguments(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -68,14 +73,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
-    workload = workload_of(ctx, args)
+    asked, seed, price = asked_of(ctx, args), seed_of(args), price_of(args)
     modes = [text for text in args.modes.split(",") if text.strip()]
     if not modes:
         raise UsageError("--modes names no mode.")
-
+    check_also(args)
     also_key = key_in(args.also_api_key_file)
+    also = [Target(url=url, api_key=also_key, model=args.also_model) for url in args.also]
 
     async def on(target: Target) -> CompareResult:
+        servers = [target, *also]
+        workload, plan = (asked, None) if asked else await replay_of(args, servers, seed)
         return await compare(
             ctx,
             target,
@@ -83,17 +91,14 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
             workload,
             seconds=args.seconds or SECONDS,
             repeats=args.repeats,
-            seed=seed_of(args),
-            also=[Target(url=url, api_key=also_key, model=args.also_model) for url in args.also],
+            seed=seed,
+            plan=plan,
+            also=also,
             warm_up=args.warm_up,
-            price_per_kwh=price_of(args),
+            price_per_kwh=price,
         )
 
-    if args.url:
-        key = api_key_of(args)
-        return await on(Target(url=args.url, api_key=key, model=args.model, api=args.api))
-    async with deployed(ctx) as target:
-        return await on(target)
+    return await on_target(ctx, args, on)
 
 
 def _share(value: float | None) -> str:
@@ -125,7 +130,7 @@ def _print(result: CompareResult) -> None:
         print(f"{'  predicted':<20} {_predicted(mode)}")
         print(f"  {energy_sentence(mode.runs)}")
     texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
-    print(f"text over {result.compared_prompts} prompts: {texts}")
+    print(f"text over {counted(result.compared_prompts, 'prompt')}: {texts}")
     for each in result.divergences:
         print(each.sentence)
     if result.trade:

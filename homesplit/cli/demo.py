@@ -18,6 +18,7 @@ from homesplit.core.demo_result import (
     label,
 )
 from homesplit.core.entry import LOOPBACK_LABEL
+from homesplit.core.say import counted
 from homesplit.errors import UsageError
 from homesplit.stages.demo import MODEL, run_demo
 
@@ -91,7 +92,8 @@ def _tell(result: DemoResult) -> None:
             f"{seconds_text(figures.stall_s.p90):>11}"
         )
     same = "identical" if result.identical_text else "DIFFERENT"
-    print(f"Text over {result.compared_prompts} prompts: {same}. {LOOPBACK_LABEL.capitalize()}.")
+    prompts = counted(result.compared_prompts, "prompt")
+    print(f"Text over {prompts}: {same}. {LOOPBACK_LABEL.capitalize()}.")
     for found in divergences(result):
         print(f"{found.sentence}.")
     for path in result.exports:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import secrets
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from homesplit.cli.load_checks import (
+    check_meaning,
+    check_named,
+    check_numbers,
+    check_replay,
+    check_server,
+)
 from homesplit.core.load import LoadPlan, with_load
-from homesplit.core.replay import replay
-from homesplit.core.workload import Arrivals, Workload, fixed_lengths
+from homesplit.core.replay import recorded, replay
+from homesplit.core.workload import Arrivals, Targets, Workload, fixed_lengths
 from homesplit.errors import UsageError
 from homesplit.io.traces import read_trace
+from homesplit.stages.bench import Target, context_of, deployed
 from homesplit.stages.context import Context
 
 SECONDS = 60.0
+OF_CONTEXT = 0.97
+"""Of a server's context, what a replay fills: made-up words hold a few tokens more or fewer than
+planned, and a request that is too long by one is refused."""
 _Shaped = TypeVar("_Shaped", Workload, Arrivals)
+_T = TypeVar("_T")
 
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +65,7 @@ def add_shape_arguments(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("--burstiness", type=float, metavar="C", help="1 Poisson, 0 even, 3 bursts")
     shape.add_argument("--ramp-to", type=float, metavar="R", help="the rate at the end of the run")
     shape.add_argument("--on-off", metavar="ON,OFF", help="seconds on and off, in turns")
-    shape.add_argument("--think", type=float, metavar="S", help="closed loop: pause of a user")
+    shape.add_argument("--think", type=float, metavar="S", help="pause of a user or between turns")
     shape.add_argument("--turns", type=int, metavar="N", help="questions of one conversation")
     shape.add_argument("--shared-prefix", type=int, metavar="N", help="tokens that prompts share")
     shape.add_argument("--groups", type=int, metavar="N", help="how many different prefixes")
@@ -60,7 +74,10 @@ def add_shape_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def shaped(workload: Workload, args: argparse.Namespace) -> Workload:
-    """The workload with what the arguments say of its shape; raises UsageError."""
+    """The workload with what the arguments say of its shape; raises UsageError.
+
+    A pause is that of a user of a closed loop, and the one between turns of a conversation.
+    """
     arrivals = _given(
         workload.arrivals,
         burstiness=args.burstiness,
@@ -73,6 +90,7 @@ def shaped(workload: Workload, args: argparse.Namespace) -> Workload:
         workload,
         arrivals=arrivals,
         turns=args.turns,
+        turn_think_s=args.think,
         shared_prefix_tokens=args.shared_prefix,
         shared_prefix_groups=args.groups,
         cancel_share=args.cancel_share,
@@ -85,8 +103,6 @@ def _given(base: _Shaped, **values: object) -> _Shaped:
 
 
 def _pattern(args: argparse.Namespace) -> str | None:
-    if args.ramp_to is not None and args.on_off is not None:
-        raise UsageError("--ramp-to and --on-off exclude each other.", do_next="Give one of them.")
     return "ramp" if args.ramp_to is not None else "on_off" if args.on_off is not None else None
 
 
@@ -115,7 +131,7 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     """Replaying a recorded load instead of drawing one."""
     trace = parser.add_argument_group("replay")
     trace.add_argument("--trace", metavar="FILE", help="Azure CSV, BurstGPT CSV, Mooncake JSONL")
-    trace.add_argument("--speed", type=float, default=1.0, help="replay so many times as fast")
+    trace.add_argument("--speed", type=float, metavar="X", help="replay so many times as fast")
     trace.add_argument("--limit", type=int, metavar="N", help="at most so many requests")
     trace.add_argument(
         "--max-context",
@@ -124,6 +140,18 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
         help="scale all lengths so that the longest fits; else by what the server tells",
     )
     trace.add_argument("--max-output", type=int, metavar="N", help="cut answers to so many tokens")
+
+
+async def on_target(
+    ctx: Context, args: argparse.Namespace, work: Callable[[Target], Awaitable[_T]]
+) -> _T:
+    """Do the work on the server named, or on the current deployment; raises UsageError."""
+    check_server(args)
+    if args.url:
+        key = api_key_of(args)
+        return await work(Target(url=args.url, api_key=key, model=args.model, api=args.api))
+    async with deployed(ctx) as target:
+        return await work(dataclasses.replace(target, model=args.model, api=args.api))
 
 
 def price_of(args: argparse.Namespace) -> float | None:
@@ -159,22 +187,29 @@ def key_in(file: str | None) -> str | None:
         ) from error
 
 
+def asked_of(ctx: Context, args: argparse.Namespace) -> Workload | None:
+    """The load asked for, None where a trace brings it; raises UsageError or ProfileError."""
+    check_replay(args)
+    if args.trace is None:
+        return workload_of(ctx, args)
+    check_numbers(args)
+    return None
+
+
 def workload_of(ctx: Context, args: argparse.Namespace) -> Workload:
     """The workload as the arguments mean it; raises UsageError or ProfileError."""
-    if args.rate is not None and args.users is not None:
-        raise UsageError("--rate and --users exclude each other.", do_next="Give one of them.")
+    check_numbers(args)
+    check_named(args)
     base = _named(ctx, args.workload) if args.workload else _typed(args)
-    if args.rate is not None and not args.rate > 0:
-        raise UsageError("--rate must be above 0.")
-    if args.users is not None and args.users < 1:
-        raise UsageError("--users must be 1 or more.")
-    return with_load(
+    made = with_load(
         shaped(base, args),
         rate_requests_per_s=args.rate,
         users=args.users,
         ttft_s=args.ttft,
         tpot_s=args.tpot,
     )
+    check_meaning(args, made)
+    return made
 
 
 def _named(ctx: Context, name: str) -> Workload:
@@ -199,6 +234,20 @@ def _typed(args: argparse.Namespace) -> Workload:
     )
 
 
+async def replay_of(
+    args: argparse.Namespace, servers: Sequence[Target], seed: int
+) -> tuple[Workload, LoadPlan]:
+    """The trace to replay on these servers, its lengths scaled to what all of them take.
+
+    Raises UsageError, ProfileError.
+    """
+    told = [] if args.max_context else [await context_of(server) for server in servers]
+    least = min((length for length in told if length), default=None)
+    plan = trace_plan(args, seed, least and int(least * OF_CONTEXT))
+    made = recorded(plan, Targets())
+    return with_load(made, ttft_s=args.ttft, tpot_s=args.tpot), plan
+
+
 def trace_plan(args: argparse.Namespace, seed: int, served_context: int | None) -> LoadPlan:
     """The replay asked for, scaled to what the server takes; raises UsageError, ProfileError."""
     trace = read_trace(Path(args.trace))
@@ -206,7 +255,7 @@ def trace_plan(args: argparse.Namespace, seed: int, served_context: int | None) 
         return replay(
             trace,
             seed=seed,
-            speed=args.speed,
+            speed=1.0 if args.speed is None else args.speed,
             limit=args.limit,
             seconds=args.seconds,
             max_context_tokens=args.max_context or served_context,

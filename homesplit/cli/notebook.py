@@ -13,6 +13,7 @@ from homesplit.cli.load_arguments import add_server_arguments, api_key_of
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.cli.progress_line import with_progress_line
 from homesplit.core.entry import KINDS
+from homesplit.core.say import counted
 from homesplit.stages.bench import Target, deployed
 from homesplit.stages.context import Context
 from homesplit.stages.export import FORMATS, export
@@ -51,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
 def _list(args: argparse.Namespace) -> int:
     entries = list_entries(command_context(), args.kind)
     if args.json:
-        keys = ("id", "number", "kind", "at", "sentence", "on_entry")
+        keys = ("id", "number", "kind", "at", "sentence", "on_entry", "ended")
         print_json({"entries": [{key: getattr(e, key) for key in keys} for e in entries]})
         return 0
     for entry in entries:
@@ -69,7 +70,7 @@ def _show(args: argparse.Namespace) -> int:
     print(entry.sentence)
     print(msgspec.json.format(msgspec.json.encode(entry), indent=2).decode())
     for name, rows in raw.items():
-        print(f"{len(rows)} raw records: {name}")
+        print(f"{counted(len(rows), 'raw record')}: {name}")
     return 0
 
 

@@ -8,9 +8,9 @@ from homesplit_engine.words import ttft_s
 from msgspec import Struct
 
 from homesplit.core.bench_result import seconds_text
-from homesplit.core.bootstrap import interval, mean, quantile
+from homesplit.core.bootstrap import mean, paired_difference, quantile
 from homesplit.core.measured import RequestLog, timeline
-from homesplit.core.summary import inside
+from homesplit.core.summary import inside, left_inside
 from homesplit.core.workload import Targets
 
 
@@ -57,10 +57,14 @@ def change(
     """The change from the runs `then` to the runs `now`, round by round, request by request."""
     former, latter = _counted(then, warm_up_s), _counted(now, warm_up_s)
     common = sorted(former.keys() & latter.keys())
-    before = [float(inside(timeline(former[key]), targets)) for key in common]
-    after = [float(inside(timeline(latter[key]), targets)) for key in common]
-    pairs = zip(before, after, strict=True)
-    found = interval([later - earlier for earlier, later in pairs], mean)
+    judged = [
+        key
+        for key in common
+        if not any(left_inside(timeline(log), targets) for log in (former[key], latter[key]))
+    ]
+    before = [float(inside(timeline(former[key]), targets)) for key in judged]
+    after = [float(inside(timeline(latter[key]), targets)) for key in judged]
+    found = paired_difference(after, before)
     return Change(
         name=name,
         attainment_then=mean(before) if before else None,

@@ -11,7 +11,9 @@ from homesplit_engine.words import Figures
 from msgspec import Struct
 
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
+from homesplit.core.load_words import load_words, targets_words
 from homesplit.core.measured import RequestLog, timeline
+from homesplit.core.say import counted, rate
 from homesplit.core.served import ServerSide, Timed
 from homesplit.core.summary import WINDOW_RULE, RunSummary, inside
 from homesplit.core.workload import Workload
@@ -58,8 +60,9 @@ class BenchResult(Struct, frozen=True, kw_only=True):
 def figures_document(summary: RunSummary) -> dict[str, Any]:
     """The figures with the keys that `bench`, `compare` and `demo` print."""
     document = {
-        **msgspec.to_builtins(summary.figures),
-        "by_class": msgspec.to_builtins(summary.by_class),
+        **_figures_document(summary.figures),
+        "by_class": {name: _figures_document(each) for name, each in summary.by_class.items()},
+        "estimated": list(summary.estimated),
         "intervals": msgspec.to_builtins(summary.intervals),
         "left_out": summary.left_out,
         "warm_up_s": summary.warm_up_s,
@@ -68,6 +71,10 @@ def figures_document(summary: RunSummary) -> dict[str, Any]:
         "window_rule": WINDOW_RULE,
     }
     return {**document, "no_data": summary.no_data} if summary.no_data else document
+
+
+def _figures_document(found: Figures) -> dict[str, Any]:
+    return {**msgspec.to_builtins(found), "judged": found.judged}
 
 
 def energy_document(runs: Sequence[BenchResult]) -> dict[str, Any]:
@@ -150,54 +157,34 @@ def bench_sentence(result: BenchResult) -> str:
     if summary.no_data:
         return labelled(f"{_where(result)}: {summary.no_data}.", result.loopback)
     figures = summary.figures
+    targets = targets_words(result.workload.targets) or "no target set"
     parts = [
-        f"{_where(result)}, {figures.completed} of {figures.offered} requests were completed",
-        f"{_share(figures.attainment)} inside the targets ({_targets(result.workload)})",
+        f"{_where(result)}, {_completed(figures)}",
+        f"{_share(figures.attainment)} inside the targets ({targets})",
         _latencies(figures),
     ]
     if figures.goodput_requests_per_s is not None:
-        parts.append(f"goodput {figures.goodput_requests_per_s:.3g} requests/s")
+        parts.append(f"goodput {rate(figures.goodput_requests_per_s)}")
     return labelled("; ".join(parts) + ".", result.loopback)
 
 
+def _completed(figures: Figures) -> str:
+    """How many were completed, and how many of the others their users gave up."""
+    verb = "was" if figures.offered == 1 else "were"
+    said = f"{figures.completed} of {counted(figures.offered, 'request')} {verb} completed"
+    return f"{said}, {figures.cancelled} given up by their users" if figures.cancelled else said
+
+
 def _where(result: BenchResult) -> str:
-    arrivals = result.workload.arrivals
-    if result.trace:
-        load = f"Replaying {result.trace}"
-    elif arrivals.kind == "closed":
-        load = f"With {arrivals.users} users of {result.workload.name}"
-    else:
-        load = f"{_rate(result.workload)} of {result.workload.name}"
+    load = load_words(result.workload)
     setting = result.setting
     if setting is None:
         return f"{load} against {result.model}"
     return f"{load} in mode {setting.mode} ({setting.prefill} prefill)"
 
 
-def _rate(workload: Workload) -> str:
-    """How requests came in an open loop, whose rate may change and may be that of conversations."""
-    arrivals = workload.arrivals
-    what = "requests/s" if workload.turns == 1 else f"conversations/s, {workload.turns} turns each,"
-    rate = f"{arrivals.rate_requests_per_s:g}"
-    if arrivals.pattern == "ramp":
-        return f"From {rate} to {arrivals.ramp_to_requests_per_s:g} {what}"
-    if arrivals.pattern == "on_off":
-        return f"At {rate} {what} for {arrivals.on_s:g} s, none for {arrivals.off_s:g} s in turn,"
-    return f"At {rate} {what}"
-
-
 def _share(value: float | None) -> str:
     return "no data" if value is None else f"{value:.0%}"
-
-
-def _targets(workload: Workload) -> str:
-    targets = workload.targets
-    said = [
-        f"{name} {value:g} s"
-        for name, value in (("TTFT", targets.ttft_s), ("TPOT", targets.tpot_s))
-        if value is not None
-    ]
-    return ", ".join(said) or "no target set"
 
 
 def _latencies(figures: Figures) -> str:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from homesplit.core.bootstrap import wilson
 from homesplit.core.entry import labelled
+from homesplit.core.say import counted, rate
 
 WANTED = 0.9
-Z = 1.96
-"""Two-sided 95 %."""
 CONFIDENCE = 0.95
 STEP = 2.0
 """Factor between rates while one that holds or one that fails is still missing."""
@@ -28,7 +28,8 @@ MOST_TRIES = 3
 """Runs of one rate; after these it counts as failing: capacity is what was shown to hold."""
 MOST_RATES = 16
 MOST_EMPTY = 2
-"""After so many rates in turn at which nothing was completed, there is nothing to search for."""
+"""After so many rates in turn at which nothing was completed, and none that held, the search ends:
+there is nothing to find."""
 LEAST_REQUESTS = 60
 """Of each run: with fewer, not even a run without a miss shows that 90 % are inside."""
 LONGEST_RUN_S = 600.0
@@ -42,12 +43,24 @@ class Trial(Struct, frozen=True, kw_only=True):
     offered: int
     inside: int
     completed: int = 0
+    left: int = 0
+    """Requests whose users gave up while inside both targets: they count neither way."""
     runs: int = 1
+
+    @property
+    def judged(self) -> int:
+        """Of how many the share inside the targets is."""
+        return self.offered - self.left
+
+    @property
+    def attainment(self) -> float | None:
+        """The share inside the targets; None where nobody was served."""
+        return self.inside / self.judged if self.completed and self.judged else None
 
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's interval of the share inside the targets; all of 0..1 without a request."""
-        return wilson(self.inside, self.offered)
+        return wilson(self.inside, self.judged)
 
     @property
     def holds(self) -> bool | None:
@@ -57,15 +70,17 @@ class Trial(Struct, frozen=True, kw_only=True):
             return True
         return False if high < WANTED else None
 
-
-def wilson(inside: int, offered: int) -> tuple[float, float]:
-    """The ends of Wilson's score interval for a share."""
-    if offered == 0:
-        return 0.0, 1.0
-    share = inside / offered
-    width = Z * math.sqrt(share * (1 - share) / offered + Z * Z / (4 * offered * offered))
-    middle, scale = share + Z * Z / (2 * offered), 1 + Z * Z / offered
-    return max(0.0, (middle - width) / scale), min(1.0, (middle + width) / scale)
+    @property
+    def words(self) -> str:
+        """The rate and what came of it, in words."""
+        at = rate(self.rate_requests_per_s)
+        if not self.completed:
+            return f"{at}: no data, none of {counted(self.offered, 'request')} was completed"
+        low, high = self.interval
+        told = {True: "holds", False: "too much", None: "not clear yet"}[self.holds]
+        gone = f", {self.left} given up before" if self.left else ""
+        share = f"{self.inside} of {self.judged} inside ({low:.0%} to {high:.0%})"
+        return f"{at}: {share}{gone}, {told}"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -95,9 +110,9 @@ def next_rate(trials: Sequence[Trial], first: float) -> float | None:
     last = trials[-1]
     if last.holds is None and not _given_up(last):
         return last.rate_requests_per_s
-    if len(trials) >= MOST_RATES or _silent(trials):
-        return None
     known = bounds(trials)
+    if len(trials) >= MOST_RATES or (known.holds is None and _silent(trials)):
+        return None
     if known.fails is None:
         return (known.holds or first) * STEP
     if known.holds is None:
@@ -119,22 +134,20 @@ def _silent(trials: Sequence[Trial]) -> bool:
     return len(last) == MOST_EMPTY and not any(trial.completed for trial in last)
 
 
-def with_run(
-    trials: Sequence[Trial], rate: float, offered: int, inside: int, completed: int
-) -> tuple[Trial, ...]:
+def with_run(trials: Sequence[Trial], new: Trial) -> tuple[Trial, ...]:
     """The trials with one more run, joined to the last one where that was of the same rate."""
-    if trials and trials[-1].rate_requests_per_s == rate:
-        old = trials[-1]
-        joined = Trial(
-            rate_requests_per_s=rate,
-            offered=old.offered + offered,
-            inside=old.inside + inside,
-            completed=old.completed + completed,
-            runs=old.runs + 1,
-        )
-        return (*trials[:-1], joined)
-    new = Trial(rate_requests_per_s=rate, offered=offered, inside=inside, completed=completed)
-    return (*trials, new)
+    if not trials or trials[-1].rate_requests_per_s != new.rate_requests_per_s:
+        return (*trials, new)
+    old = trials[-1]
+    joined = Trial(
+        rate_requests_per_s=new.rate_requests_per_s,
+        offered=old.offered + new.offered,
+        inside=old.inside + new.inside,
+        completed=old.completed + new.completed,
+        left=old.left + new.left,
+        runs=old.runs + new.runs,
+    )
+    return (*trials[:-1], joined)
 
 
 class CapacityResult(Struct, frozen=True, kw_only=True):
@@ -148,6 +161,7 @@ class CapacityResult(Struct, frozen=True, kw_only=True):
     trials: tuple[Trial, ...]
     confidence: float = CONFIDENCE
     loopback: bool | None = None
+    ended: bool = True
     entry: str | None = None
 
 
@@ -159,9 +173,9 @@ def capacity_of(trials: Sequence[Trial], loopback: bool | None = None) -> Capaci
         why = "no data, no request was completed at any rate"
     elif known.holds is None:
         tried = min((t.rate_requests_per_s for t in trials), default=0.0)
-        why = f"no rate down to {tried:.3g} requests/s kept 90 % inside the targets"
+        why = f"no rate down to {rate(tried)} kept 90 % inside the targets"
     elif known.fails is None:
-        why = f"every rate up to {known.holds:.3g} requests/s kept the targets"
+        why = f"every rate up to {rate(known.holds)} kept the targets"
     return CapacityResult(
         capacity_requests_per_s=known.holds,
         low=known.holds,
@@ -172,15 +186,34 @@ def capacity_of(trials: Sequence[Trial], loopback: bool | None = None) -> Capaci
     )
 
 
+def unended(trials: Sequence[Trial], loopback: bool | None = None) -> CapacityResult:
+    """What a search has shown that goes on, or was broken off: bounds, and no capacity yet."""
+    known = bounds(trials)
+    return CapacityResult(
+        capacity_requests_per_s=None,
+        low=known.holds,
+        high=known.fails,
+        why="the search did not end",
+        trials=tuple(trials),
+        loopback=loopback,
+        ended=False,
+    )
+
+
 def capacity_sentence(result: CapacityResult) -> str:
     """The result in one plain sentence, with its label where it measured no network."""
     return labelled(_sentence(result), result.loopback)
 
 
 def _sentence(result: CapacityResult) -> str:
+    if not result.ended:
+        last = result.trials[-1].words if result.trials else "no rate was tried"
+        held = f"; the highest that held is {rate(result.low)}" if result.low else ""
+        tried = counted(len(result.trials), "rate")
+        return f"Search for capacity, not ended after {tried}{held}; the last, {last}."
     if result.capacity_requests_per_s is None or result.high is None:
         return f"Capacity not found: {result.why}."
     return (
-        f"Capacity {result.capacity_requests_per_s:.3g} requests/s (95 % confidence at each rate "
-        f"tried; {result.high:.3g} requests/s was too much or not shown to hold)."
+        f"Capacity {rate(result.capacity_requests_per_s)} (95 % confidence at each rate "
+        f"tried; {rate(result.high)} was too much or not shown to hold)."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,12 @@ from homesplit_engine.records import ModeSetting
 from msgspec import Struct
 
 from homesplit.core.bench_result import BenchResult, energy_document, figures_document, seconds_text
-from homesplit.core.bootstrap import interval, mean
+from homesplit.core.bootstrap import Z, interval, mean, paired_difference
 from homesplit.core.divergence import Divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import timeline
 from homesplit.core.predict_run import Predicted
+from homesplit.core.say import counted, rate
 from homesplit.core.served import WORTH_A_WORD_CORES, ServerSide, background_words
 from homesplit.core.summary import RunSummary, inside
 
@@ -86,6 +88,7 @@ class CompareResult(Struct, frozen=True, kw_only=True):
     """How far the texts of each mode whose hand-offs lose precision stray."""
     trade: str | None = None
     """What the split cost and took away against one box alone, in a sentence."""
+    ended: bool = True
     entry: str | None = None
 
 
@@ -118,6 +121,38 @@ def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
         f"{second.name} (95 % interval). {_latency_words(best, second)}"
     )
     return Verdict(mode=best.name, sentence=labelled(sentence, loopback), low=low, high=high)
+
+
+def unended(modes: Sequence[ModeRuns], *, repeats: int, runs: int, seed: int) -> CompareResult:
+    """What a comparison has measured that goes on, or was broken off: figures, and no verdict.
+
+    `runs` is how many there were to be in all.
+    """
+    done = sum(len(mode.runs) for mode in modes)
+    loopback = modes[0].runs[0].loopback
+    so_far = "; ".join(_so_far(mode) for mode in modes)
+    sentence = f"Comparison, not ended: {done} of {counted(runs, 'run')} done. {so_far}."
+    nothing = Verdict(mode=None, sentence=labelled(sentence, loopback), low=None, high=None)
+    return CompareResult(
+        modes=tuple(modes),
+        verdict=nothing,
+        identical_text=None,
+        compared_prompts=0,
+        repeats=repeats,
+        seed=seed,
+        loopback=loopback,
+        notes=tuple(background_notes(modes)),
+        ended=False,
+    )
+
+
+def _so_far(mode: ModeRuns) -> str:
+    if mode.pooled.no_data:
+        return f"{mode.name}: {mode.pooled.no_data}"
+    found = mode.pooled.figures
+    good = found.goodput_requests_per_s
+    told = "no data" if good is None else rate(good)
+    return f"{mode.name}: goodput {told}, TTFT p50 {seconds_text(found.ttft_s.p50)}"
 
 
 def near_best(modes: Sequence[ModeRuns]) -> list[ModeRuns]:
@@ -168,18 +203,24 @@ def _paired(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
     keys = sorted(left.keys() & right.keys())
     if len(keys) < LEAST_PAIRS:
         return None
-    found = interval([left[key] - right[key] for key in keys], mean)
+    found = paired_difference([left[key] for key in keys], [right[key] for key in keys])
     if found is None:
         return None
-    rate = len(left) / one.pooled.figures.window_s
-    return found.low * rate, found.high * rate
+    each_s = len(left) / one.pooled.figures.window_s
+    return found.low * each_s, found.high * each_s
 
 
 def _by_slices(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
     left, right = _rates_by_slice(one), _rates_by_slice(other)
     pairs = zip(left, right, strict=False)  # a server that was not asked as often has fewer
     found = interval([a - b for a, b in pairs], mean)
-    return None if found is None else (found.low, found.high)
+    if found is None or found.low < found.high:
+        return None if found is None else (found.low, found.high)
+    # No slice differs: then each count could still have come out otherwise by chance (Poisson).
+    window_s = one.pooled.figures.window_s
+    counted = one.pooled.figures.inside + other.pooled.figures.inside
+    width = Z * math.sqrt(counted + 1) / window_s
+    return found.value - width, found.value + width
 
 
 def _rates_by_slice(mode: ModeRuns) -> list[float]:
@@ -229,6 +270,7 @@ def compare_document(result: CompareResult) -> dict[str, Any]:
         "loopback": result.loopback,
         "notes": list(result.notes),
         "learnt": list(result.learnt),
+        "ended": result.ended,
         "entry": result.entry,
         **label,
     }

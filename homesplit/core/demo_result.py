@@ -12,6 +12,7 @@ from homesplit.core.bench_result import BenchResult, figures_document
 from homesplit.core.compare_result import divergence_document
 from homesplit.core.divergence import Divergence, divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL
+from homesplit.core.say import counted
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 
 BOXES = ("left", "right")
@@ -161,11 +162,12 @@ def demo_problems(result: DemoResult) -> tuple[str, ...]:
             problems.append(f"{name}: {mode.result.summary.no_data}.")
         lost = figures.failed + figures.rejected
         if lost:
-            problems.append(f"{name}: {lost} of {figures.offered} requests were not answered.")
+            asked = counted(figures.offered, "request")
+            problems.append(f"{name}: {lost} of {asked} not answered.")
         if mode.different and not lossy(mode.setting):
             problems.append(
-                f"{name}: {len(mode.different)} of {result.compared_prompts} texts differ from "
-                f"transformers' own: {', '.join(mode.different[:5])}."
+                f"{name}: of {counted(result.compared_prompts, 'text')} "
+                f"{len(mode.different)} not as transformers' own: {', '.join(mode.different[:5])}."
             )
         problems.extend(_handoff_problems(mode, result.kv_bytes_per_token))
     return tuple(problems)

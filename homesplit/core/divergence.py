@@ -8,6 +8,7 @@ from homesplit_engine.records import KvWire, ModeSetting
 from msgspec import Struct
 
 from homesplit.core.measured import RequestLog
+from homesplit.core.say import counted
 
 
 class Divergence(Struct, frozen=True, kw_only=True):
@@ -23,15 +24,13 @@ class Divergence(Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """How many of how many are identical, and after how many tokens the others part."""
-        told = (
-            f"{self.mode} with KV sent as {self.kv_wire}: {self.identical} of {self.compared} "
-            "texts identical"
-        )
+        texts = counted(self.compared, "text")
+        told = f"{self.mode} with KV sent as {self.kv_wire}: {self.identical} of {texts} identical"
         after = self.differs_after_tokens
         if not after:
             return told
         if len(after) == 1:
-            return f"{told}; the other differs after {after[0]} tokens"
+            return f"{told}; the other differs after {counted(after[0], 'token')}"
         return f"{told}; the first difference comes after {after[0]} to {after[-1]} tokens"
 
 

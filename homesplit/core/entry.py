@@ -43,6 +43,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     about: About = field(default_factory=About)
     on_entry: str | None = None
     """A note's entry, None for a note that stands alone."""
+    ended: bool = True
+    """False of one that is being measured, or was when its process ended."""
 
 
 def labelled(sentence: str, loopback: bool | None) -> str:

@@ -68,6 +68,7 @@ def timeline(log: RequestLog) -> Timeline:
         output_tokens=log.output_tokens,
         class_name=log.class_,
         arrival_tokens=tokens,
+        end_s=log.ended_s if log.outcome == "cancelled" else None,
     )
 
 

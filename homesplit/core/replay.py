@@ -8,9 +8,16 @@ from msgspec import Struct
 
 from homesplit.core.load import LoadPlan, OfferedRequest, PromptPart
 from homesplit.core.prng import Prng
+from homesplit.core.say import counted
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 
 MOONCAKE_BLOCK_TOKENS = 512
 """Tokens for which one hash id stands in Mooncake's traces (FAST25-release README)."""
+
+
+CLASSES = ("short", "medium", "long")
+REPLAY = "trace"
+"""Source of a workload that is a recorded load."""
 
 
 class TraceRow(Struct, frozen=True, kw_only=True):
@@ -62,7 +69,9 @@ def replay(
         _offered(index, moment, row, trace.block_tokens, scale, max_output_tokens, rng)
         for index, (moment, row) in enumerate(rows)
     )
-    notes = (*trace.notes, f"replay of {trace.name} at {speed:g} times its speed")
+    told = counted(len(rows), "request")
+    pace = "its own speed" if speed == 1 else f"{speed:g} times its speed"
+    notes = (*trace.notes, f"replay of {told} of {trace.name} at {pace}")
     if scale < 1:
         notes = (*notes, f"all lengths scaled by {scale:.3g} to fit {max_context_tokens} tokens")
     length_s = seconds if seconds is not None else rows[-1][0] + 1e-3
@@ -73,6 +82,36 @@ def replay(
         closed=False,
         requests=requests,
         notes=notes,
+    )
+
+
+def recorded(plan: LoadPlan, targets: Targets) -> Workload:
+    """The workload that a replay amounts to: its classes as they came out, its mean rate."""
+    count = len(plan.requests)
+    names = [name for name in CLASSES if any(r.class_ == name for r in plan.requests)]
+    return Workload(
+        name=plan.workload,
+        classes=tuple(
+            _recorded_class(name, [r for r in plan.requests if r.class_ == name], count)
+            for name in names
+        ),
+        arrivals=Arrivals(rate_requests_per_s=count / plan.seconds),
+        targets=targets,
+        description="; ".join(plan.notes),
+        source=REPLAY,
+    )
+
+
+def _recorded_class(name: str, requests: Sequence[OfferedRequest], count: int) -> LengthClass:
+    prompts = [request.prompt_tokens for request in requests]
+    outputs = [request.output_tokens for request in requests]
+    return LengthClass(
+        name=name,
+        share=len(requests) / count,
+        prompt_tokens_low=min(prompts),
+        prompt_tokens_high=max(prompts),
+        output_tokens_low=min(outputs),
+        output_tokens_high=max(outputs),
     )
 
 
@@ -137,5 +176,5 @@ def _blocks(
 def length_class(prompt_tokens: int) -> str:
     """`short` below 512 prompt tokens of the recorded row, `medium` below 4,096, else `long`."""
     if prompt_tokens < 512:
-        return "short"
-    return "medium" if prompt_tokens < 4096 else "long"
+        return CLASSES[0]
+    return CLASSES[1] if prompt_tokens < 4096 else CLASSES[2]

@@ -41,3 +41,14 @@ def request_rate(value: float) -> str:
     if value >= 0.01:
         return f"{value * 60:.2g} requests/min"
     return f"{value * 3600:.2g} requests/h"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 request`, `2 requests`; `what` in the singular."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def rate(value: float, what: str = "request") -> str:
+    """`1 request/s`, `0.5 requests/s`, with three figures."""
+    said = f"{value:.3g}"
+    return f"{said} {what}/s" if said == "1" else f"{said} {what}s/s"

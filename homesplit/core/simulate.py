@@ -427,6 +427,7 @@ class Simulation:
                     prompt_tokens=flight.prompt_tokens,
                     output_tokens=len(flight.told_s),
                     class_name=flight.offered.class_,
+                    end_s=_left_s(flight),
                 ),
                 queue_s=flight.queue_s,
                 prefill_s=flight.prefill_s,
@@ -437,6 +438,14 @@ class Simulation:
             for flight in ordered
         )
         return SimResult(records=records, window_s=self.now_s)
+
+
+def _left_s(flight: Flight) -> float | None:
+    """When the user gave up, of a request that was."""
+    patience_s = flight.offered.cancel_after_s
+    if flight.outcome != "cancelled" or patience_s is None:
+        return None
+    return flight.sent_s + patience_s
 
 
 def simulate(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from homesplit_engine import words
 from homesplit_engine.words import Figures, Timeline, figures, inside_targets, tpot_s, ttft_s
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from homesplit.core.bootstrap import Interval, interval, mean, quantile
+from homesplit.core import say
+from homesplit.core.bootstrap import Interval, interval, quantile, share_interval
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog, joined_chunks, timeline
 from homesplit.core.workload import Targets
@@ -18,6 +20,10 @@ HELD_BACK_SHARE = 0.1
 """Above this share of chunks that came with the one before, a reader must be told."""
 CUT_SHARE = 0.8
 """Below this share of the prompt tokens asked for, a prompt was not read whole."""
+_BY_TOKENS = ("ttst_s", "itl_s", "stall_s")
+"""Figures that need to know which tokens came with which chunk."""
+_BY_COUNT = ("tpot_s", "goodput_tokens_per_s", "throughput_tokens_per_s")
+"""Figures that need to know how many tokens an answer had."""
 WINDOW_RULE = (
     "Requests due in the first tenth of a run (at most 5 s) warm the server up and are left out; "
     "requests are offered until the end of the run, those on their way are waited for, and the "
@@ -39,6 +45,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     no_data: str | None = None
     """Why there is no figure at all, None when there are figures."""
+    estimated: tuple[str, ...] = ()
+    """Names of the figures that rest on counts of tokens which the server did not tell."""
 
 
 def warm_up_s(seconds: float) -> float:
@@ -59,19 +67,55 @@ def summarise(
     window_s = _window_end_s(plan, counted) - start
     lines = [timeline(log) for log in counted]
     whole = _figures(lines, targets, window_s)
+    no_data = _no_data(counted, whole, len(logs) - len(counted))
+    known = _rates_unknown if no_data else _as_they_are
     names = sorted({line.class_name for line in lines})
     return RunSummary(
-        figures=whole,
+        figures=known(whole),
         by_class={
-            name: _figures([x for x in lines if x.class_name == name], targets, window_s)
+            name: known(_figures([x for x in lines if x.class_name == name], targets, window_s))
             for name in names
         },
-        intervals=_intervals(lines, targets, window_s),
+        intervals=_intervals(lines, known(whole), window_s),
         left_out=len(logs) - len(counted),
         warm_up_s=start,
         lateness_p99_s=_p99([log.lateness_s for log in counted]),
         notes=(*plan.notes, *_notes(counted)),
-        no_data=_no_data(counted, whole, len(logs) - len(counted)),
+        no_data=no_data,
+        estimated=_estimated(counted, targets),
+    )
+
+
+def _estimated(counted: Sequence[RequestLog], targets: Targets) -> tuple[str, ...]:
+    """Which figures are estimates: without a usage record all that counts tokens."""
+    done = [log for log in counted if log.outcome == "completed"]
+    if not any(_uncounted(log) for log in done):
+        return _BY_TOKENS if any(_bundled(log) for log in done) else ()
+    judged = ("attainment", "goodput_requests_per_s") if targets.tpot_s is not None else ()
+    return (*_BY_COUNT, *_BY_TOKENS, *judged)
+
+
+def _uncounted(log: RequestLog) -> bool:
+    return log.tokens_from in ("one a chunk", "estimated")
+
+
+def _bundled(log: RequestLog) -> bool:
+    """Whether several tokens came with a chunk, and only their sum was told."""
+    return log.tokens_from == "usage" and max(log.arrival_tokens, default=1) > 1
+
+
+def _as_they_are(found: Figures) -> Figures:
+    return found
+
+
+def _rates_unknown(found: Figures) -> Figures:
+    """Counts alone: what served nobody has no goodput that another's could be held against."""
+    return structs.replace(
+        found,
+        attainment=None,
+        goodput_requests_per_s=None,
+        goodput_tokens_per_s=None,
+        throughput_tokens_per_s=None,
     )
 
 
@@ -94,21 +138,26 @@ def inside(line: Timeline, targets: Targets) -> bool:
     return inside_targets(line, ttft_target_s=targets.ttft_s, tpot_target_s=targets.tpot_s)
 
 
+def left_inside(line: Timeline, targets: Targets) -> bool:
+    """Whether its user left a request that was still inside both targets."""
+    return words.left_inside(line, ttft_target_s=targets.ttft_s, tpot_target_s=targets.tpot_s)
+
+
 def _intervals(
-    lines: Sequence[Timeline], targets: Targets, window_s: float
+    lines: Sequence[Timeline], whole: Figures, window_s: float
 ) -> dict[str, Interval | None]:
     done = [line for line in lines if line.outcome == "completed"]
     first = [value for line in done if (value := ttft_s(line)) is not None]
     each = [value for line in done if (value := tpot_s(line)) is not None]
-    good = [float(inside(line, targets)) for line in lines]
-    share = interval(good, mean)
+    told = whole.attainment is not None
+    share = share_interval(whole.inside, whole.judged) if told else None
     return {
         "ttft_s_p50": interval(first, quantile(0.5)),
         "ttft_s_p90": interval(first, quantile(0.9)),
         "tpot_s_p50": interval(each, quantile(0.5)),
         "tpot_s_p90": interval(each, quantile(0.9)),
         "attainment": share,
-        "goodput_requests_per_s": _scaled(share, len(lines) / window_s) if window_s > 0 else None,
+        "goodput_requests_per_s": _scaled(share, whole.judged / window_s) if window_s > 0 else None,
     }
 
 
@@ -138,42 +187,46 @@ def _no_data(counted: Sequence[RequestLog], whole: Figures, left_out: int) -> st
     if whole.completed:
         return None
     reasons = _most_frequent([log.error or log.outcome for log in counted])
-    return f"no data: none of {whole.offered} requests was completed ({reasons})"
+    return f"no data: none of {say.counted(whole.offered, 'request')} was completed ({reasons})"
+
+
+def _answers(count: int) -> str:
+    return say.counted(count, "answer")
 
 
 def _most_frequent(reasons: Sequence[str]) -> str:
     counts = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
     top = sorted(counts.items(), key=lambda item: -item[1])[:3]
-    return "; ".join(f"{count} times: {reason}" for reason, count in top)
+    return "; ".join(f"{say.counted(count, 'time')}: {reason}" for reason, count in top)
 
 
 def _notes(counted: Sequence[RequestLog]) -> tuple[str, ...]:
     """What a reader must know: estimates, reasoning, answers in one piece, cached prompts."""
     done = [log for log in counted if log.outcome == "completed"]
-    estimated = sum(log.tokens_from in ("one a chunk", "estimated") for log in done)
-    shared = sum(
-        log.tokens_from == "usage" and max(log.arrival_tokens, default=1) > 1 for log in done
-    )
+    estimated = sum(_uncounted(log) for log in done)
+    shared = sum(_bundled(log) for log in done)
     reasoning = sum(log.reasoning for log in done)
     whole = sum(not log.streamed for log in done)
     bad = [log for log in counted if log.outcome in ("failed", "rejected")]
     notes: list[str] = []
     if estimated:
         notes.append(
-            f"token counts are estimated in {estimated} of {len(done)} answers (one a chunk): "
-            "the server sent no usage"
+            f"token counts are estimated in {estimated} of {_answers(len(done))} "
+            "(one a chunk): the server sent no usage. TPOT, ITL, stalls, tokens/s and whether a "
+            "request kept the TPOT target are then estimates; TTFT is not"
         )
     if shared:
         notes.append(
-            f"{shared} answers bundle several tokens in a chunk: TPOT counts tokens by the "
-            "server's usage; tokens of each chunk, and so ITL, are estimated by length of text"
+            f"{_answers(shared)} with several tokens in a chunk: TPOT counts tokens by the "
+            "server's usage; tokens of each chunk, and so ITL and stalls, are estimated by length "
+            "of text"
         )
     if held := _held_back(done):
         notes.append(held)
     if reasoning:
-        notes.append(f"{reasoning} answers contain reasoning; reasoning counts as content")
+        notes.append(f"{_answers(reasoning)} with reasoning, which counts as content")
     if whole:
-        notes.append(f"{whole} answers came in one piece: their TTFT is the whole answer's time")
+        notes.append(f"{_answers(whole)} in one piece: TTFT is the whole answer's time there")
     if bad:
         notes.append(f"not served: {_most_frequent([log.error or log.outcome for log in bad])}")
     return (*notes, *_shorter(done), *_cached_note(done))
@@ -195,7 +248,7 @@ def _shorter(done: Sequence[RequestLog]) -> tuple[str, ...]:
     notes: list[str] = []
     if ended:
         notes.append(
-            f"{ended} of {len(done)} answers ended before the length asked for: the server did "
+            f"{ended} of {_answers(len(done))} ended before the length asked for: the server did "
             "less work than one that goes on to it"
         )
     if cut:

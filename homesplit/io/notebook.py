@@ -45,11 +45,14 @@ MIGRATIONS = (
     );
     CREATE INDEX entries_on_entry ON entries (on_entry);
     """,
+    """
+    ALTER TABLE entries ADD COLUMN ended INTEGER NOT NULL DEFAULT 1;
+    """,
 )
 """Each brings the file from schema `index` to `index + 1`; never change one that was released."""
 SCHEMA_VERSION = len(MIGRATIONS)
 
-_COLUMNS = "number, id, kind, at, sentence, about, body, on_entry"
+_COLUMNS = "number, id, kind, at, sentence, about, body, on_entry, ended"
 
 
 class Notebook:
@@ -72,6 +75,7 @@ class Notebook:
         about: About | None = None,
         raw: Mapping[str, Sequence[Any]] | None = None,
         on_entry: str | None = None,
+        ended: bool = True,
     ) -> Entry:
         """Write one entry with its raw records, whole or not at all; raises NotebookError."""
         plain = msgspec.to_builtins(body)
@@ -79,16 +83,14 @@ class Notebook:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         known = about or About()
         encode = msgspec.json.encode
-        values = (entry_id, kind, at, sentence, encode(known), encode(plain), on_entry)
+        values = (entry_id, kind, at, sentence, encode(known), encode(plain), on_entry, ended)
         with self._open() as connection, connection:
             cursor = connection.execute(
-                "INSERT INTO entries (id, kind, at, sentence, about, body, on_entry) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO entries (id, kind, at, sentence, about, body, on_entry, ended) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
-            for name, rows in (raw or {}).items():
-                lines = b"\n".join(encode(row) for row in rows)
-                connection.execute("INSERT INTO raw VALUES (?, ?, ?)", (entry_id, name, lines))
+            _keep_raw(connection, entry_id, raw or {})
         return Entry(
             id=entry_id,
             number=int(cursor.lastrowid or 0),
@@ -98,7 +100,37 @@ class Notebook:
             body=plain,
             about=known,
             on_entry=on_entry,
+            ended=ended,
         )
+
+    def amend(
+        self,
+        entry_id: str,
+        sentence: str,
+        body: Any,
+        *,
+        about: About,
+        raw: Mapping[str, Sequence[Any]] | None = None,
+        ended: bool,
+    ) -> Entry:
+        """What has become known since of an entry that had not ended; raises NotebookError.
+
+        The raw records come to those it has. All of it is written, or nothing.
+        """
+        encode = msgspec.json.encode
+        values = (sentence, encode(about), encode(msgspec.to_builtins(body)), ended, entry_id)
+        with self._open() as connection, connection:
+            connection.execute(
+                "UPDATE entries SET sentence = ?, about = ?, body = ?, ended = ? WHERE id = ?",
+                values,
+            )
+            _keep_raw(connection, entry_id, raw or {})
+            row = connection.execute(
+                f"SELECT {_COLUMNS} FROM entries WHERE id = ?", (entry_id,)
+            ).fetchone()
+        if row is None:
+            raise NotebookError(f"the entry {entry_id} is gone.", where=str(self._path))
+        return _entry(row)
 
     def entries(self, kind: EntryKind | None = None) -> tuple[Entry, ...]:
         """All entries in the order of writing, or those of one kind; raises NotebookError."""
@@ -146,6 +178,14 @@ class Notebook:
             raise _refused(self._path, error) from error
         finally:
             connection.close()
+
+
+def _keep_raw(
+    connection: sqlite3.Connection, entry_id: str, raw: Mapping[str, Sequence[Any]]
+) -> None:
+    for name, rows in raw.items():
+        lines = b"\n".join(msgspec.json.encode(row) for row in rows)
+        connection.execute("INSERT OR REPLACE INTO raw VALUES (?, ?, ?)", (entry_id, name, lines))
 
 
 def _make_private(path: Path) -> None:
@@ -214,7 +254,7 @@ def _refused(path: Path, error: Exception) -> NotebookError:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    number, entry_id, kind, at, sentence, about, body, on_entry = row
+    number, entry_id, kind, at, sentence, about, body, on_entry, ended = row
     return Entry(
         id=entry_id,
         number=number,
@@ -224,4 +264,5 @@ def _entry(row: tuple[Any, ...]) -> Entry:
         body=msgspec.json.decode(body),
         about=msgspec.json.decode(about, type=About),
         on_entry=on_entry,
+        ended=bool(ended),
     )

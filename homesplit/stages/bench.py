@@ -23,6 +23,7 @@ from homesplit.core.bench_result import (
 from homesplit.core.entry import About
 from homesplit.core.events import LoadEnded, LoadStarted, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan, plan_load
+from homesplit.core.say import counted
 from homesplit.core.served import ServerSide, Timed, background_words, gather, server_side
 from homesplit.core.summary import summarise
 from homesplit.core.workload import Workload
@@ -265,7 +266,8 @@ def _late(load: LoadResult, figures: Figures) -> bool:
 def _others_note(side: ServerSide | None) -> tuple[str, ...]:
     if side is None or not side.others:
         return ()
-    return (f"{side.others} requests of others ended meanwhile: the load was not this run's alone",)
+    told = counted(side.others, "request")
+    return (f"{told} of others ended meanwhile: the load was not this run's alone",)
 
 
 def _background_notes(side: ServerSide | None) -> tuple[str, ...]:

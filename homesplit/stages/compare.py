@@ -20,11 +20,9 @@ from homesplit.core.compare_result import (
     CompareResult,
     ModeRuns,
     background_notes,
-    compare_document,
     verdict,
 )
 from homesplit.core.divergence import lossy
-from homesplit.core.entry import About
 from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
@@ -35,9 +33,10 @@ from homesplit.core.trade import trade
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.stages.bench import Prepared, Target, make_load, prepared, run_once
+from homesplit.stages.compare_entry import CompareEntry
 from homesplit.stages.compare_texts import checked_settings, size_for, texts_agree
 from homesplit.stages.context import Context
-from homesplit.stages.notebook import known_machines, record
+from homesplit.stages.notebook import known_machines
 from homesplit.stages.plan import link_rate
 from homesplit.stages.predicted import Outlooks, predict_modes
 from homesplit.stages.recalibrate import take_back
@@ -45,6 +44,16 @@ from homesplit.stages.serve import set_mode
 
 STAGE = "compare"
 SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What every column is asked."""
+
+    workload: Workload
+    load: LoadPlan
+    warm_up: float | None
+    price_per_kwh: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +80,18 @@ async def compare(
     seconds: float = SECONDS,
     repeats: int = 2,
     seed: int = 1,
+    plan: LoadPlan | None = None,
     also: Sequence[Target] = (),
     warm_up: float | None = None,
     price_per_kwh: float | None = None,
 ) -> CompareResult:
     """Measure every mode (`colocated:whole`, `split`, …) and say which does better, if any.
 
-    Each server in `also` is one more column: it gets the same requests in its turn. `warm_up`
-    in seconds overrides the rule. The mode in force before is set again at the end. Raises
-    UsageError, EngineError.
+    A `plan` is a replay, whose requests are offered in place of drawn ones. Each server in `also`
+    is one more column: it gets the same requests in its turn. `warm_up` in seconds overrides the
+    rule. The mode in force before is set again at the end. Raises UsageError, EngineError.
     """
-    load = make_load(workload, seconds=seconds, seed=seed)
+    load = plan or make_load(workload, seconds=seconds, seed=seed)
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(prepared(target))
         before = _own_setting(server)
@@ -91,25 +101,22 @@ async def compare(
         outlooks = await _outlooks(ctx, server, settings, workload, load)
         columns = [Column(server=server, setting=setting) for setting in settings]
         columns += [Column(server=other, setting=None) for other in others]
+        kept = CompareEntry(
+            ctx, repeats=repeats, runs=repeats * len(columns), seed=seed, replayed=plan
+        )
+        asked = Asked(workload=workload, load=load, warm_up=warm_up, price_per_kwh=price_per_kwh)
         try:
-            runs = await _all_runs(ctx, columns, workload, load, repeats, outlooks, warm_up)
+            pooled = await _all_runs(ctx, columns, asked, repeats, outlooks, kept)
             checked = checked_settings(settings)
-            measured = [_summary(each).figures for each in runs]
+            # Another server is not asked for text: how slow it is takes no time from the check.
+            measured = [mode.pooled.figures for mode in pooled if mode.setting is not None]
             size = size_for(measured, len(checked), longer=any(map(lossy, checked)))
             texts = await texts_agree(ctx, server, checked, seed, size)
         finally:
             await set_mode(ctx, target.url, target.api_key, before)
-    pooled = [
-        _pooled(
-            column,
-            [replace(run, price_per_kwh=price_per_kwh) for run in each],
-            outlooks,
-            index,
-        )
-        for index, (column, each) in enumerate(zip(columns, runs, strict=True))
-    ]
-    loopback = runs[0][0].loopback
-    link = known_machines(ctx, runs[0][0].boxes)[1]
+    first = pooled[0].runs[0]
+    loopback = first.loopback
+    link = known_machines(ctx, first.boxes)[1]
     result = CompareResult(
         modes=tuple(pooled),
         verdict=verdict(pooled, loopback),
@@ -125,7 +132,7 @@ async def compare(
     if server.status is not None:
         learnt = await asyncio.to_thread(take_back, ctx, server.status, result)
         result = replace(result, learnt=learnt)
-    return _keep(ctx, result)
+    return _keep(ctx, kept, result)
 
 
 def _pooled(
@@ -223,53 +230,46 @@ async def _outlooks(
 async def _all_runs(
     ctx: Context,
     columns: Sequence[Column],
-    workload: Workload,
-    load: LoadPlan,
+    asked: Asked,
     repeats: int,
     outlooks: Outlooks,
-    warm_up: float | None,
-) -> list[list[BenchResult]]:
+    kept: CompareEntry,
+) -> list[ModeRuns]:
     """Every column once a round; odd rounds go backwards, so that drift favours nobody."""
     runs: list[list[BenchResult]] = [[] for _ in columns]
-    salts = Prng(load.seed).fork(7)
+    modes: list[ModeRuns | None] = [None for _ in columns]
+    salts = Prng(asked.load.seed).fork(7)
     for turn in range(repeats):
         order = range(len(columns)) if turn % 2 == 0 else reversed(range(len(columns)))
         for index in order:
             told = f"Round {turn + 1} of {repeats}: {columns[index].words}."
             ctx.emit(StageStarted(stage=STAGE, sentence=told))
             salt = salts.fork(turn, index).bits()
-            run = await _column_run(ctx, columns[index], workload, load, salt, warm_up)
-            runs[index].append(run)
-            ctx.emit(_told(columns[index], runs[index], outlooks, index))
-    return runs
+            runs[index].append(await _column_run(ctx, columns[index], asked, salt))
+            made = modes[index] = _pooled(columns[index], runs[index], outlooks, index)
+            # Into the notebook before it is shown: nothing that was seen may be lost.
+            kept.run_ended([mode for mode in modes if mode is not None], made)
+            ctx.emit(_told(columns[index], made))
+    return [mode for mode in modes if mode is not None]
 
 
-async def _column_run(
-    ctx: Context,
-    column: Column,
-    workload: Workload,
-    load: LoadPlan,
-    salt: int,
-    warm_up: float | None,
-) -> BenchResult:
+async def _column_run(ctx: Context, column: Column, asked: Asked, salt: int) -> BenchResult:
     server = column.server
     if column.setting is not None:
         await set_mode(ctx, server.target.url, server.target.api_key, column.setting)
-    run = await run_once(ctx, server, workload, load, salt=salt, warm_up=warm_up)
-    return replace(run, setting=column.setting)
+    run = await run_once(ctx, server, asked.workload, asked.load, salt=salt, warm_up=asked.warm_up)
+    return replace(run, setting=column.setting, price_per_kwh=asked.price_per_kwh)
 
 
-def _told(
-    column: Column, runs: Sequence[BenchResult], outlooks: Outlooks, index: int
-) -> CompareRun:
+def _told(column: Column, made: ModeRuns) -> CompareRun:
     """The column's figures so far, as an event."""
     setting = column.setting
     return CompareRun(
         mode=setting.mode if setting else "other",
         prefill=setting.prefill if setting else column.server.endpoint.url,
-        figures=_summary(runs).figures,
-        predicted=screen_figures(outlooks.each[index]) if setting else None,
-        repeats=len(runs),
+        figures=made.pooled.figures,
+        predicted=screen_figures(made.predicted) if setting else None,
+        repeats=len(made.runs),
     )
 
 
@@ -344,14 +344,10 @@ def _beside(modes: Sequence[ModeRuns]) -> list[str]:
     return [*_by_mode(told), *([late_words(max(late))] if late else [])]
 
 
-def _keep(ctx: Context, result: CompareResult) -> CompareResult:
-    first = result.modes[0].runs[0]
-    raw = {
-        f"{mode.name} round {turn + 1}": run.logs
-        for mode in result.modes
-        for turn, run in enumerate(mode.runs)
-    }
+def _keep(ctx: Context, kept: CompareEntry, result: CompareResult) -> CompareResult:
     told = result.verdict
+    sentence = f"{result.trade} {told.sentence}" if result.trade else told.sentence
+    entry = kept.ended(result, sentence)
     ctx.emit(
         CompareVerdict(
             mode=told.mode,
@@ -360,22 +356,5 @@ def _keep(ctx: Context, result: CompareResult) -> CompareResult:
             divergences=tuple(each.sentence for each in result.divergences),
         )
     )
-    sentence = f"{result.trade} {told.sentence}" if result.trade else told.sentence
-    boxes, link = known_machines(ctx, first.boxes)
-    about = About(
-        seeds={"load": result.seed},
-        model=first.model,
-        fingerprint=first.fingerprint,
-        boxes=boxes,
-        link=link,
-        settings={
-            "workload": first.workload,
-            "seconds": first.seconds,
-            "repeats": result.repeats,
-            "warm_up_s": first.summary.warm_up_s,
-        },
-        loopback=result.loopback,
-    )
-    entry = record(ctx, "comparison", sentence, compare_document(result), about=about, raw=raw)
     ctx.emit(StageEnded(stage=STAGE, sentence=sentence))
     return replace(result, entry=entry)

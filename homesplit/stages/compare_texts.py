@@ -18,6 +18,7 @@ from homesplit.core.divergence import Divergence, divergence, lossy
 from homesplit.core.events import Progress, StageStarted
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
+from homesplit.core.say import counted
 from homesplit.core.workload import Arrivals, LengthClass, Workload
 from homesplit.io.load import run_load
 from homesplit.stages.bench import Prepared, make_load
@@ -140,8 +141,9 @@ def told(settings: Sequence[ModeSetting], answers: Sequence[Answers], size: Size
 
 
 def _why_less(size: Size, checked: int) -> str:
+    prompts = counted(checked, "prompt")
     return (
-        f"the text was compared over {checked} prompts of at most {size.long_tokens} tokens with "
+        f"the text was compared over {prompts} of at most {size.long_tokens} tokens with "
         f"{size.output_tokens} tokens of answer: at the speed measured more would take longer "
         f"than {CHECK_S:.0f} s"
     )

@@ -30,12 +30,47 @@ def record(
     `body` is anything msgspec can encode; `raw` holds lists of raw records by name. Versions
     and the git hash are filled in here.
     """
-    known = about or About()
-    known = replace(known, versions={**versions(), **known.versions}, git_hash=git_hash())
+    known = _versioned(about or About())
     told = labelled(sentence, known.loopback)
     entry = _notebook(ctx).write(kind, told, body, about=known, raw=raw)
     _tell(ctx, entry)
     return entry.id
+
+
+def _versioned(about: About) -> About:
+    return replace(about, versions={**versions(), **about.versions}, git_hash=git_hash())
+
+
+class Course:
+    """An entry that grows while it is measured: what was told of it is in the notebook before."""
+
+    def __init__(self, ctx: Context, kind: EntryKind) -> None:
+        self._ctx = ctx
+        self._kind: EntryKind = kind
+        self._id: str | None = None
+
+    def so_far(
+        self,
+        sentence: str,
+        body: Any,
+        *,
+        about: About,
+        raw: Mapping[str, Sequence[Any]] | None = None,
+        ended: bool = False,
+    ) -> str:
+        """Write what is known by now, `raw` beside what was kept before; returns the entry's id.
+
+        Raises NotebookError.
+        """
+        known, notebook = _versioned(about), _notebook(self._ctx)
+        told = labelled(sentence, known.loopback)
+        if self._id is None:
+            entry = notebook.write(self._kind, told, body, about=known, raw=raw, ended=ended)
+        else:
+            entry = notebook.amend(self._id, told, body, about=known, raw=raw, ended=ended)
+        self._id = entry.id
+        _tell(self._ctx, entry)
+        return entry.id
 
 
 def record_if_possible(

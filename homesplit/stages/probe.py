@@ -14,6 +14,7 @@ from homesplit.core.events import BoxProbed, LinkProbed, Progress, StageEnded, S
 from homesplit.core.kept import sentences
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
+from homesplit.core.probe_words import probe_words
 from homesplit.core.probed import box_profile, link_addresses, link_profile, unmeasured_link
 from homesplit.errors import ProbeError, UsageError
 from homesplit.io.blas import blas_wheel
@@ -55,7 +56,7 @@ async def probe(ctx: Context, names: Sequence[str], *, only_link: bool = False) 
         profiles = [await _probe_box(ctx, b, f, kept) for b, f in pairs]
         link = await _probe_link(ctx, boxes, facts, kept) if len(boxes) == 2 else None
     result = ProbeResult(boxes=tuple(profiles), link=link, kept=tuple(kept))
-    sentence = f"Measured {' and '.join(names)}{' and the link between them' if link else ''}."
+    sentence = probe_words(names, result.boxes, link)
     about = About(boxes=result.boxes, link=link, loopback=link.loopback if link else None)
     record_if_possible(ctx, "probe", sentence, result, about=about)
     ctx.emit(StageEnded(stage="probe", sentence="Measured and saved."))

@@ -16,6 +16,7 @@ from homesplit.core.entry import Entry, labelled
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.measured import RequestLog
 from homesplit.core.remeasured import Advised, Figure, capacity_again
+from homesplit.core.replay import REPLAY
 from homesplit.core.workload import Workload
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench
@@ -121,7 +122,7 @@ async def _in_its_mode(ctx: Context, entry: Entry, target: Target) -> AsyncGener
 async def _run_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -> Again:
     body = entry.body
     workload = _workload(entry.about.settings)
-    plan = _trace_plan(entry, raw) if body.get("trace") else None
+    plan = _replayed(entry, raw, workload, float(body["seconds"]))
     async with _in_its_mode(ctx, entry, target):
         result = await bench(
             ctx,
@@ -139,19 +140,23 @@ async def _run_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -> Ag
     return str(result.entry), [found]
 
 
-def _trace_plan(entry: Entry, raw: Raw) -> LoadPlan:
-    """The requests of a replay as the entry holds them; raises UsageError."""
+def _replayed(entry: Entry, raw: Raw, workload: Workload, seconds: float) -> LoadPlan | None:
+    """The requests of a replay as the entry holds them, None of a drawn load; UsageError."""
+    traced = workload.source == REPLAY or bool(entry.body.get("trace"))
+    if not traced:
+        return None
     if "offered" not in raw:
         raise UsageError(
             f"entry {entry.number} replayed a trace, which this entry doesn't hold.",
             do_next="Run `homesplit bench --trace` with the same file, seed and options.",
         )
     return LoadPlan(
-        workload=entry.body["trace"],
+        workload=entry.body.get("trace") or workload.name,
         seed=entry.about.seeds["load"],
-        seconds=float(entry.body["seconds"]),
+        seconds=seconds,
         closed=False,
         requests=msgspec.convert(raw["offered"], tuple[OfferedRequest, ...]),
+        notes=(workload.description,) if workload.description else (),
     )
 
 
@@ -175,14 +180,16 @@ async def _compare_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -
     own = [msgspec.convert(m["setting"], ModeSetting) for m in body["modes"] if m.get("setting")]
     also = [Target(url=m["url"], model=m.get("model")) for m in body["modes"] if m.get("url")]
     workload = _workload(settings)
+    seconds = float(settings["seconds"])
     result = await compare(
         ctx,
         target,
         [mode_words(setting) for setting in own],
         workload,
-        seconds=float(settings["seconds"]),
+        seconds=seconds,
         repeats=int(settings["repeats"]),
         seed=entry.about.seeds["load"],
+        plan=_replayed(entry, raw, workload, seconds),
         also=also,
         warm_up=settings.get("warm_up_s"),
     )

@@ -220,7 +220,8 @@ def _count_row(columns: tuple[Column, ...], label: int, cell: int) -> Line:
             told = [f"{done.completed} of {done.offered}"]
             told += [f"{done.failed} failed"] if done.failed else []
             told += [f"{done.rejected} refused"] if done.rejected else []
-            text = Span(", ".join(told), "bad" if len(told) > 1 else "dim")
+            left = [f"{done.cancelled} given up"] if done.cancelled else []
+            text = Span(", ".join([*told, *left]), "bad" if len(told) > 1 else "dim")
         parts.extend(fit(line("  ", text), cell))
     return tuple(parts)
 

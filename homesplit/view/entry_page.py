@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from homesplit.view import numbers
+from homesplit.view.notebook_kinds import kind_tables
 from homesplit.view.spans import (
     EMPTY,
     Line,
@@ -27,6 +28,9 @@ _FIGURES = (
     ("stalled p90", "stall_s", "p90", "bad"),
 )
 LABEL = 26
+CELL = 34
+"""A longer cell is a sentence."""
+UNENDED = "This measurement had not ended when this was written."
 CHART_ROWS = 6
 _GAP_BOUNDS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -47,19 +51,22 @@ def entry_page(
         EMPTY,
     ]
     kind = entry.get("kind")
+    if not entry.get("ended", True):
+        rows.extend((line(Span(UNENDED, "bad")), EMPTY))
+    tables = kind_tables(dict(entry))
     if kind == "comparison":
         rows.extend(_comparison(found, width))
-    elif kind == "run":
+    elif kind == "run" and not tables:
         rows.extend(_run(found, raw.get("requests", ()), width))
-    elif kind == "plan":
-        rows.extend(_plan(found, width))
+    for title, table in tables:
+        rows.extend(_table(title, table, width))
     for note in notes:
         rows.extend((Span("✎ ", "key"), *part) for part in wrap(note, width - 2))
     if notes:
         rows.append(EMPTY)
-    counts = ", ".join(f"{len(records)} {name}" for name, records in raw.items())
+    counts = ", ".join(f"{name}: {len(records)}" for name, records in raw.items())
     if counts:
-        rows.extend(wrap(f"Raw records kept: {counts}.", width, "dim"))
+        rows.extend(wrap(f"Raw records kept ({counts}).", width, "dim"))
     rows.append(line(Span("All of it", "dim")))
     rows.extend(crop(line(Span(clean(one), "dim")), width) for one in text.split("\n"))
     return tuple(rows)
@@ -174,18 +181,23 @@ def _gaps(requests: Sequence[Mapping[str, Any]], width: int) -> Lines:
     return (*rows, EMPTY)
 
 
-# ----------------------------------------------------------------------------- plan
+# ------------------------------------------------------- plan, search, probe, deployment
 
 
-def _plan(body: Mapping[str, Any], width: int) -> Lines:
-    rows: list[Line] = []
-    for rule in body.get("rules", ()):
-        mark = {"pass": "✓", "fail": "✗", "unknown": "?"}.get(rule.get("verdict"), "–")
-        told = wrap(
-            f"{mark} {str(rule.get('id', '')).replace('_', ' ')}: {rule.get('sentence')}", width
-        )
-        rows.extend(told)
-    return (*rows, EMPTY) if rows else ()
+def _table(title: str, table: Sequence[Sequence[str]], width: int) -> Lines:
+    """A table in columns as wide as their cells; what is too long goes on in lines of its own."""
+    rows: list[Line] = [line(Span(title, "strong"))] if title else []
+    widths = [max(len(clean(row[n])) for row in table) for n in range(len(table[0]))]
+    long = [n for n, most in enumerate(widths) if most > CELL]
+    for number, row in enumerate(table):
+        cells = "  ".join(clean(row[n]).ljust(widths[n]) for n in range(len(row)) if n not in long)
+        if number and 0 in long:
+            rows.append(crop(line(Span(f"  {clean(row[0])}")), width))
+        if cells.strip():
+            rows.append(crop(line(Span(f"  {cells}", "dim" if number == 0 else "")), width))
+        for n in (n for n in long if n and number):
+            rows.extend((Span("    "), *part) for part in wrap(clean(row[n]), max(width - 4, 10)))
+    return (*rows, EMPTY)
 
 
 def _part(body: Mapping[str, Any], key: str, part: str) -> float | None:

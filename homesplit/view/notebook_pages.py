@@ -13,7 +13,8 @@ import msgspec
 
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.view import notebook_words, svg
-from homesplit.view.notebook_words import INTRO, REPLACED
+from homesplit.view.notebook_kinds import figure_rows, kind_tables
+from homesplit.view.notebook_words import INTRO, REPLACED, UNENDED
 
 Page = dict[str, Any]
 """An entry as builtins, with its raw records under `raw`."""
@@ -26,7 +27,7 @@ FIGURES = (
     ("attainment", None, "attainment", ""),
     ("goodput_requests_per_s", None, "goodput", "requests/s"),
 )
-COUNTS = ("offered", "completed", "failed", "rejected")
+COUNTS = ("offered", "completed", "failed", "rejected", "cancelled")
 
 
 def measured_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
@@ -50,7 +51,9 @@ def _mode_name(mode: dict[str, Any]) -> str:
 
 
 def figure(figures: dict[str, Any], key: str, part: str | None) -> float | None:
-    """One figure, None where there is none."""
+    """One figure, None where there is none; what served nobody has a count alone."""
+    if figures.get("no_data"):
+        return None
     value = figures.get(key)
     if part is not None:
         value = value.get(part) if isinstance(value, dict) else None
@@ -86,9 +89,14 @@ def _table_row(name: str, figures: dict[str, Any]) -> list[str]:
     return [name, *counts, *("no data" if v is None else f"{v:.4g}" for v in values)]
 
 
+def drawn_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
+    """Everything of a page that has figures to draw: measured, tried or predicted."""
+    return measured_rows(page) or figure_rows(page)
+
+
 def pictures(page: Page) -> list[tuple[str, str]]:
     """(title, SVG) for each figure of a page with figures."""
-    rows = measured_rows(page)
+    rows = drawn_rows(page)
     return [
         (title, svg.bars(title, unit, [(n, figure(f, key, part)) for n, f in rows]))
         for key, part, title, unit in FIGURES
@@ -116,8 +124,10 @@ def _markdown_page(page: Page) -> str:
         _heading(page),
         page["sentence"],
         *_label(page),
+        *([UNENDED] if not page.get("ended", True) else []),
         *(paragraph for paragraph in told if paragraph),
         *_markdown_table(table(page)),
+        *(part for named in kind_tables(page) for part in _titled_table(*named)),
         *_markdown_table(notebook_words.interval_table(measured)),
         *(["\n".join(beside)] if beside else []),
         *(f"> {note['sentence']}" for note in page.get("notes", [])),
@@ -126,11 +136,22 @@ def _markdown_page(page: Page) -> str:
     return "\n\n".join(lines)
 
 
+def _titled_table(title: str, rows: list[list[str]]) -> list[str]:
+    """Sentences of their own read better as a list."""
+    if len(rows[0]) == 1:
+        return [f"**{title}.**", "\n".join(f"- {row[0]}" for row in rows[1:])]
+    return [*([f"**{title}.**"] if title else []), *_markdown_table(rows)]
+
+
 def _markdown_table(rows: list[list[str]]) -> list[str]:
     if not rows:
         return []
-    head, *others = ["| " + " | ".join(row) + " |" for row in rows]
+    head, *others = ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
     return ["\n".join([head, "|" + " --- |" * len(rows[0]), *others])]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _heading(page: Page) -> str:
@@ -144,13 +165,19 @@ def _label(page: Page) -> list[str]:
 
 def _about(page: Page) -> str:
     about = page["about"]
+    if page["kind"] == "note":
+        return f"Entry {page['id']}."
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    seeds = ", ".join(f"{name} {seed}" for name, seed in about["seeds"].items()) or "none"
+    seeds = ", ".join(f"{name} {seed}" for name, seed in about["seeds"].items())
     model, fingerprint = about["model"] or "not told", about["fingerprint"] or "not told"
-    return (
-        f"Entry {page['id']}. Model {model}, fingerprint {fingerprint}. Seeds: {seeds}. "
-        f"Commit {about['git_hash'] or 'none'}. {versions}."
-    )
+    said = [
+        f"Entry {page['id']}",
+        f"Model {model}, fingerprint {fingerprint}",
+        f"Seeds: {seeds}" if seeds else "No seed was drawn",
+        f"Commit {about['git_hash']}" if about["git_hash"] else "Not from a git checkout",
+        *([versions] if versions else []),
+    ]
+    return ". ".join(said) + "."
 
 
 def jsonl(pages: Sequence[Page], replaced: bool = False) -> str:
@@ -167,7 +194,7 @@ def csv_text(pages: Sequence[Page], replaced: bool = False) -> str:
     about = ["entry", "kind", "at", "loopback", "names_replaced", "set"]
     writer.writerow([*about, *COUNTS, *names, "sentence"])
     for page in pages:
-        for name, figures in measured_rows(page) or [("", {})]:
+        for name, figures in drawn_rows(page) or [("", {})]:
             values = [figure(figures, key, part) for key, part, _, _ in FIGURES]
             cells = ["" if value is None else repr(value) for value in values]
             counts = [figures.get(count, "") for count in COUNTS]
@@ -189,7 +216,7 @@ def ipynb(pages: Sequence[Page], replaced: bool = False) -> str:
         key = page["id"]
         cells.append(_text_cell(f"t-{key}", _markdown_page(page)))
         cells.append(_code_cell(f"d-{key}", _data_code(page), []))
-        if measured_rows(page):
+        if drawn_rows(page):
             shown = [_picture_output(title, drawn) for title, drawn in pictures(page)]
             cells.append(_code_cell(f"p-{key}", f"draw(entries[{key!r}])", shown))
     document = {
@@ -244,13 +271,20 @@ FIGURES = {FIGURES!r}
 def draw(page):
     body = page["body"]
     if isinstance(body.get("modes"), list):
-        rows = [(str(m.get("mode")) + " " + str(m.get("prefill") or ""), m) for m in body["modes"]]
+        rows = [(named(page, m), m) for m in body["modes"]]
+    elif isinstance(body.get("trials"), list):
+        rows = [(f"{{t['rate_requests_per_s']:.3g}} requests/s", t) for t in body["trials"]]
     else:
         rows = [("all", body), *body.get("by_class", {{}}).items()]
     for key, part, title, unit in FIGURES:
         values = [(n, (f.get(key) or {{}}).get(part) if part else f.get(key)) for n, f in rows]
         if any(value is not None for _, value in values):
             show(title, bars(title, unit, values))
+
+
+def named(page, mode):
+    boxes = " + ".join(mode.get("boxes") or ()) if page["kind"] == "plan" else mode.get("url")
+    return " ".join(str(part) for part in (mode.get("mode"), mode.get("prefill"), boxes) if part)
 
 
 def show(title, drawn):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from homesplit.core.bench_result import energy_words
+from homesplit.core.load_words import asked_words
+from homesplit.core.say import counted, rate
+from homesplit.core.workload import Workload
 
 Page = dict[str, Any]
 
@@ -13,11 +18,14 @@ INTRO = """All times are seconds where no unit stands. **TTFT** is the time from
 request to its first token, as its reader sees it; **TPOT** is (last − first token) / (tokens − \
 1) of one request; **stalled** is what a request's gaps between tokens exceed the TPOT target \
 by, added up. **Attainment** is the share of offered requests, refused and failed ones included, \
-inside both targets, and **goodput** is their rate. Percentiles are over requests. The first \
-tenth of each run (at most 5 s) warms up and is counted nowhere; every request's raw record is \
-in the `.jsonl` and `.ipynb` forms. Intervals are 95 % bootstrap intervals over requests: they \
-tell how far another run of the same length may lie from this one, not what another machine \
-would give."""
+inside both targets, and **goodput** is the rate of those inside. A cancelled request, whose user \
+gave up, is a miss where it was outside already, else it counts neither way. Percentiles are over \
+requests. The first tenth of each run (at most 5 s) warms up and is counted nowhere; every \
+request's raw record is in the `.jsonl` and `.ipynb` forms. Intervals are 95 % intervals over \
+requests (bootstrap; Wilson's of attainment and goodput): they tell how far another run of the \
+same length may lie from this one, not what another machine would give."""
+
+UNENDED = "*This measurement had not ended when this was written.*"
 
 REPLACED = """Machines are called box A, box B, … here, the same letter everywhere in this file; \
 other names, addresses and host keys are replaced too. `homesplit notebook export --names` keeps \
@@ -35,15 +43,14 @@ _INTERVALS = (
 def asked(page: Page) -> str | None:
     """The load in one paragraph, None where the entry measured none."""
     settings = page["about"].get("settings")
-    workload = settings.get("workload") if isinstance(settings, dict) else None
-    if not isinstance(workload, dict):
-        return None
+    workload = _workload(settings)
+    if workload is None:
+        return _question(settings) if page.get("kind") == "plan" else None
     body = page["body"] if isinstance(page.get("body"), dict) else {}
     seconds = settings.get("seconds") or body.get("seconds")
-    lasting = f" for {seconds:g} s" if seconds else ""
-    kinds = "; ".join(_kind(kind) for kind in workload.get("classes", ()))
-    said = [f"{_arrivals(workload.get('arrivals', {}))}{lasting}: {kinds}.", *_extras(workload)]
-    said.append(f"Targets: {_targets(workload.get('targets', {}))}.")
+    said = [asked_words(workload, seconds)]
+    if "trials" in body:
+        said.append("The rate was searched: this is the first one, and each was tried so long.")
     repeats = settings.get("repeats")
     if repeats:
         said.append(
@@ -54,45 +61,34 @@ def asked(page: Page) -> str | None:
     return "**Asked.** " + " ".join(said)
 
 
-def _kind(kind: dict[str, Any]) -> str:
-    if kind.get("pairs"):
-        lengths = f"prompt and answer drawn together from {len(kind['pairs'])} pairs"
-    else:
-        prompt = _span(kind["prompt_tokens_low"], kind["prompt_tokens_high"])
-        output = _span(kind["output_tokens_low"], kind["output_tokens_high"])
-        lengths = f"{prompt} prompt tokens, {output} answer tokens"
-    return f"{kind['name']} (share {kind['share']:g}): {lengths}"
+def _workload(settings: Any) -> Workload | None:
+    """The load of an entry; None where there is none that this version can read."""
+    found = settings.get("workload") if isinstance(settings, dict) else None
+    if not isinstance(found, dict):
+        return None
+    try:
+        return msgspec.convert(found, Workload)
+    except msgspec.ValidationError:
+        return None
 
 
-def _span(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _arrivals(arrivals: dict[str, Any]) -> str:
-    if arrivals.get("kind") == "closed":
-        return f"{arrivals.get('users')} users at a time, closed loop"
-    rate, spread = arrivals.get("rate_requests_per_s"), arrivals.get("burstiness", 1.0)
-    shape = {1.0: "Poisson", 0.0: "even"}.get(spread, f"gamma, variation {spread:g}")
-    pattern = arrivals.get("pattern", "steady")
-    at = "a recorded load" if rate is None else f"{rate:g} requests/s"
-    return f"Open loop, {at} ({shape}{'' if pattern == 'steady' else f', {pattern}'})"
-
-
-def _extras(workload: dict[str, Any]) -> list[str]:
-    said: list[str] = []
-    if workload.get("shared_prefix_tokens"):
-        groups = workload.get("shared_prefix_groups", 1)
-        said.append(f"{workload['shared_prefix_tokens']} tokens shared within {groups} group(s).")
-    if workload.get("turns", 1) > 1:
-        said.append(f"Conversations of {workload['turns']} turns.")
-    if workload.get("cancel_share"):
-        said.append(f"{workload['cancel_share']:.0%} of the users give up.")
-    return said
-
-
-def _targets(targets: dict[str, Any]) -> str:
-    named = (("TTFT", targets.get("ttft_s")), ("TPOT", targets.get("tpot_s")))
-    return ", ".join(f"{name} {value:g} s" for name, value in named if value is not None) or "none"
+def _question(settings: Any) -> str | None:
+    """What advice was asked for, as it was typed."""
+    if not isinstance(settings, dict):
+        return None
+    boxes = " and ".join(str(box) for box in settings.get("boxes") or ())
+    named = (
+        ("link", settings.get("link")),
+        ("model", settings.get("model")),
+        ("workload", settings.get("workload")),
+        ("prompt tokens", settings.get("prompt_tokens")),
+        ("answer tokens", settings.get("output_tokens")),
+        ("users", settings.get("users")),
+        ("requests/s", settings.get("rate_requests_per_s")),
+        ("seconds", settings.get("seconds")),
+    )
+    rest = ", ".join(f"{name} {value}" for name, value in named if value is not None)
+    return f"**Asked.** Which arrangement of {boxes}: {rest}."
 
 
 def machines(page: Page) -> str | None:
@@ -107,22 +103,28 @@ def machines(page: Page) -> str | None:
 def _machine(box: Any) -> str:
     if not isinstance(box, dict):
         return f"{box} (not probed)."
-    rate = ((box.get("flops_per_s") or {}).get("fp32") or {}).get("value")
+    flops = ((box.get("flops_per_s") or {}).get("fp32") or {}).get("value")
     reads = (box.get("memory_bytes_per_s") or {}).get("value")
     parts = [
         str(box.get("cpu") or "unknown CPU"),
-        f"{box.get('cores_allowed') or box.get('cores') or '?'} cores",
+        _cores(box.get("cores_allowed") or box.get("cores")),
         *(str(gpu.get("name")) for gpu in box.get("accelerators") or ()),
-        f"{rate / 1e9:.3g} GFLOP/s in fp32" if rate else "arithmetic not measured",
+        f"{flops / 1e9:.3g} GFLOP/s in fp32" if flops else "arithmetic not measured",
         f"memory read at {reads / 1e9:.3g} GB/s" if reads else "memory not measured",
     ]
     return f"{box.get('name')}: {', '.join(parts)}{_dated(box)}."
 
 
+def _cores(count: Any) -> str:
+    if isinstance(count, int):
+        return counted(count, "core")
+    return f"{count:g} cores" if isinstance(count, float) else "cores not told"
+
+
 def _link(link: dict[str, Any]) -> str:
-    rate = (link.get("a_to_b") or {}).get("value")
+    payload = (link.get("a_to_b") or {}).get("value")
     trip = ((link.get("latency_s") or {}).get("p50") or {}).get("value")
-    said = f"{rate * 8 / 1e9:.3g} Gbit/s" if rate else "not measured"
+    said = f"{payload * 8 / 1e9:.3g} Gbit/s" if payload else "not measured"
     there = f", round trip {trip * 1e3:.3g} ms" if trip else ""
     return f"Link {link.get('a')} to {link.get('b')}: {said}{there}{_dated(link)}."
 
@@ -133,7 +135,11 @@ def _dated(known: dict[str, Any]) -> str:
 
 def interval_table(rows: Sequence[tuple[str, dict[str, Any]]]) -> list[list[str]]:
     """Head and rows of the figures' intervals; empty where there are none."""
-    known = [(name, figures["intervals"]) for name, figures in rows if figures.get("intervals")]
+    known = [
+        (name, {} if figures.get("no_data") else figures["intervals"])
+        for name, figures in rows
+        if figures.get("intervals")
+    ]
     if not known:
         return []
     head = ["95 % interval", *(title for _, title in _INTERVALS)]
@@ -151,7 +157,7 @@ def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     if "identical_text" in body:
         same, count = body["identical_text"], body.get("compared_prompts", 0)
         word = {True: "identical", False: "**not identical**"}.get(same, "not compared")
-        said.append(f"text of all modes over {count} prompts: {word}")
+        said.append(f"text of all modes over {counted(count, 'prompt')}: {word}")
         said += [str(each["sentence"]) for each in body.get("divergences") or ()]
     return [*said, *(str(note) for note in body.get("notes") or ())]
 
@@ -167,7 +173,7 @@ def _of_row(name: str, figures: dict[str, Any]) -> list[str]:
         said.append(f"{name}: gaps beyond the TPOT target: {told}")
     each = figures.get("goodput_per_box_requests_per_s")
     if each is not None:
-        said.append(f"{name}: goodput per box {each:.3g} requests/s")
+        said.append(f"{name}: goodput per box {rate(each)}")
     if "joules_per_1000_good_tokens" in figures:
         said.append(f"{name}: energy {energy_words(figures)}")
     return said

@@ -12,7 +12,7 @@ _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
 _COLONS = re.compile(r"(?<![\w:.])[0-9a-f:]*:[0-9a-f.:]*[0-9a-f:](?:%\w+)?(?!\w)", re.IGNORECASE)
 _MAC = re.compile(r"(?<![\w:])[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}(?![\w:])", re.IGNORECASE)
 _HOST_KEY = re.compile(r"SHA256:[A-Za-z0-9+/=]{20,}")
-_USER_AT = re.compile(r"[\w.+-]+@(?=\[?(?:box \w|\(name\)|\(address\)))")
+_USER_AT = re.compile(r"[\w.+-]+@(?=\[?(?:box \w|\(name\)|\(address \d+\)))")
 _HOME = re.compile(r"(/(?:home|Users)/)[^/\s\"']+")
 _BOX_KEYS = ("box", "boxes", "prefill_box", "decode_box", "router_box", "box_from", "box_to")
 _LONE_KEYS = ("a", "b", "name", "hostname")
@@ -82,6 +82,8 @@ def _is_address(text: str) -> bool:
 class Redaction:
     """Replaces box names by `box A`, `box B`, …, other names given, addresses and host keys.
 
+    An address has the same number wherever this redaction meets it.
+
     Case makes no difference, and every form of a name counts: with a user, a port or a domain,
     or without.
     """
@@ -102,6 +104,7 @@ class Redaction:
                 if len(form) > _SHORT:
                     self._by_name.setdefault(_key(form), "(name)")
         self._names = _pattern(self._by_name)
+        self._addresses: dict[str, int] = {}
 
     def value(self, value: Any) -> Any:
         """The value with every string in it redacted, keys of objects too."""
@@ -120,10 +123,30 @@ class Redaction:
             text = _SENTENCE_BOX.sub(_capital, text)
         text = _HOST_KEY.sub("(host key)", text)
         if ":" in text or "-" in text:
-            text = _MAC.sub("(address)", text)
-            text = _COLONS.sub(_address_or_same, text)
-        text = _IPV4.sub("(address)", text)
+            text = _MAC.sub(self._address, text)
+            text = _COLONS.sub(self._address_or_same, text)
+        text = _IPV4.sub(self._address, text)
         return _USER_AT.sub("(name)@", _HOME.sub(r"\1(name)", text))
+
+    def _address(self, match: re.Match[str]) -> str:
+        """One number for each address: two servers must not become one."""
+        known = _plain_address(match.group())
+        return f"(address {self._addresses.setdefault(known, len(self._addresses) + 1)})"
+
+    def _address_or_same(self, match: re.Match[str]) -> str:
+        """Times and ratios have colons too: only what is an IPv6 address goes."""
+        text = match.group()
+        bare = text.partition("%")[0]
+        address = bare.count(":") > 1 and _is_address(bare) and bare != "::"
+        return self._address(match) if address else text
+
+
+def _plain_address(text: str) -> str:
+    """One way to write an address that may be written in several."""
+    try:
+        return str(ipaddress.ip_address(text.partition("%")[0]))
+    except ValueError:
+        return text.casefold().replace("-", ":")
 
 
 def _key(name: str) -> str:
@@ -142,13 +165,6 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:
 
 def _capital(match: re.Match[str]) -> str:
     return match.group().replace("box", "Box")
-
-
-def _address_or_same(match: re.Match[str]) -> str:
-    """Times and ratios have colons too: only what is an IPv6 address goes."""
-    text = match.group()
-    bare = text.partition("%")[0]
-    return "(address)" if bare.count(":") > 1 and _is_address(bare) and bare != "::" else text
 
 
 def _letter(index: int) -> str:

@@ -33,8 +33,8 @@ async def told(capsys: pytest.CaptureFixture[str], server: FakeServer, *words: s
 @pytest.mark.parametrize(
     ("card", "words", "asked"),
     [
-        ({"max_model_len": 500}, (), [(450, 50), (45, 5)]),
-        ({"meta": {"n_ctx": 500}}, (), [(450, 50), (45, 5)]),
+        ({"max_model_len": 500}, (), [(436, 48), (43, 4)]),
+        ({"meta": {"n_ctx": 500}}, (), [(436, 48), (43, 4)]),
         ({"max_model_len": 500}, ("--max-context", "2000"), [(900, 100), (90, 10)]),
         ({}, (), [(900, 100), (90, 10)]),
     ],
@@ -53,7 +53,7 @@ async def test_a_replay_is_scaled_to_the_context_that_the_server_tells(
     lengths = [(len(str(s.body["prompt"]).split()), s.body["max_tokens"]) for s in seen]
     assert sorted(lengths, reverse=True) == asked
     assert found["completed"] == 2 and found["trace"] == "trace"
-    assert any("scaled by 0.5" in note for note in found["notes"]) == (asked[0][0] == 450)
+    assert any("scaled by 0.485" in note for note in found["notes"]) == (asked[0][0] == 436)
 
 
 async def test_a_server_that_refuses_everything_ends_with_no_data_and_rc_1(
@@ -66,5 +66,7 @@ async def test_a_server_that_refuses_everything_ends_with_no_data_and_rc_1(
         shown = capsys.readouterr().out
         found = await told(capsys, server, *load)
     assert "no data: none of" in shown and "no data" in shown.splitlines()[2]
-    assert found["ttft_s"]["p50"] is None and found["throughput_tokens_per_s"] == 0.0
+    assert found["ttft_s"]["p50"] is None and found["throughput_tokens_per_s"] is None
+    assert found["attainment"] is None and found["goodput_requests_per_s"] is None
+    assert found["intervals"]["goodput_requests_per_s"] is None
     assert found["no_data"].startswith("no data: none of")

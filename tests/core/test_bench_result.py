@@ -174,7 +174,7 @@ def test_a_box_that_does_not_tell_its_others_is_told_once() -> None:
             1,
             "At 8 requests/s for 2 s, none for 3 s in turn, of one",
         ),
-        (Arrivals(rate_requests_per_s=1.0), 3, "At 1 conversations/s, 3 turns each, of one"),
+        (Arrivals(rate_requests_per_s=1.0), 3, "At 1 conversation/s of 3 turns, of one"),
     ],
     ids=["steady", "ramp", "on and off", "conversations"],
 )

@@ -23,12 +23,18 @@ from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.prng import Prng
 
 
+def trial(rate: float, offered: int, inside: int, completed: int, left: int = 0) -> Trial:
+    return Trial(
+        rate_requests_per_s=rate, offered=offered, inside=inside, completed=completed, left=left
+    )
+
+
 def search(share: Callable[[float], float], first: float, requests: int = 200) -> list[Trial]:
     """Search on a server that serves this share of a rate inside the targets, by chance."""
     rng, trials = Prng(1), tuple[Trial, ...]()
     while (rate := next_rate(trials, first)) is not None:
         inside = sum(rng.uniform() < share(rate) for _ in range(requests))
-        trials = with_run(trials, rate, requests, inside, requests)
+        trials = with_run(trials, trial(rate, requests, inside, requests))
     return list(trials)
 
 
@@ -48,7 +54,7 @@ def test_a_soft_edge_is_never_put_above_the_rate_at_which_nine_of_ten_are_inside
 
 def test_an_unclear_rate_is_run_again_and_then_counts_as_not_shown() -> None:
     trials = search(lambda _: 0.9, 1.0, requests=60)
-    assert max(trial.runs for trial in trials) == MOST_TRIES
+    assert max(each.runs for each in trials) == MOST_TRIES
 
 
 def test_a_server_that_serves_nothing_has_no_capacity_and_says_so() -> None:
@@ -60,7 +66,7 @@ def test_a_server_that_serves_nothing_has_no_capacity_and_says_so() -> None:
 def test_a_server_that_refuses_everything_gives_no_data_and_ends_the_search_at_once() -> None:
     trials = tuple[Trial, ...]()
     while (rate := next_rate(trials, 4.0)) is not None:
-        trials = with_run(trials, rate, 100, 0, 0)
+        trials = with_run(trials, trial(rate, 100, 0, 0))
     assert len(trials) == MOST_EMPTY
     found = capacity_of(trials)
     assert found.capacity_requests_per_s is None
@@ -69,7 +75,7 @@ def test_a_server_that_refuses_everything_gives_no_data_and_ends_the_search_at_o
 
 def test_a_rate_so_low_that_a_run_would_take_hours_is_not_tried() -> None:
     trials = search(lambda _: 0.0, 1.0)
-    assert max(run_s(trial.rate_requests_per_s) for trial in trials) <= LONGEST_RUN_S
+    assert max(run_s(each.rate_requests_per_s) for each in trials) <= LONGEST_RUN_S
 
 
 def test_the_capacity_of_one_machine_is_labelled() -> None:

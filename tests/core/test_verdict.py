@@ -93,6 +93,16 @@ def test_equal_modes_are_no_difference_and_the_simpler_one_is_named() -> None:
     assert "No difference" in found.sentence and "take the simpler, colocated" in found.sentence
 
 
+@pytest.mark.parametrize("each", [QUICK, SLOW], ids=["all inside", "none inside"])
+def test_where_no_pair_differs_the_interval_still_has_a_width(each: float) -> None:
+    found = verdict([runs("split", [each] * 24), runs("colocated", [each] * 24)], None)
+    assert found.low is not None and found.high is not None
+    # One more or fewer of 24 would not surprise anybody: about 0.075 of a request a second.
+    assert found.low < -0.05 and found.high > 0.05
+    many = verdict([runs("split", [each] * 240), runs("colocated", [each] * 240)], None)
+    assert many.low is not None and found.low < many.low < 0
+
+
 def test_a_difference_of_chance_is_no_difference() -> None:
     one = [QUICK] * 58 + [SLOW] * 2
     other = [SLOW] * 1 + [QUICK] * 59

@@ -45,8 +45,8 @@ class Manners:
     refuse_with: int | None = None
     answers_once_seen: int = 0
     """Answer no request of a load before so many have come."""
-    most_open: int | None = None
-    """Refuse what comes while so many answers are being written."""
+    serves_first: int | None = None
+    """So many requests of a load are served; all that come after them are refused."""
     serve_one_in: int = 1
     """Only one in so many requests is answered, the others get `refuse_with`."""
     eos_after: int | None = None
@@ -168,7 +168,8 @@ def _refusal(
         unknown = "ignore_eos" in body or "continuous_usage_stats" in body.get("stream_options", {})
         if unknown:
             return _error(400, "Unrecognized request argument supplied")
-    if manners.most_open is not None and server.writing >= manners.most_open:
+    most = manners.serves_first
+    if most is not None and len(server.load_requests()) > most:
         return _error(503, "too busy")
     if manners.refuse_with and len(server.seen) % manners.serve_one_in != 0:
         return _error(manners.refuse_with, "too busy")

@@ -99,7 +99,7 @@ async def test_reasoning_counts_as_content_and_is_said() -> None:
     async with fake_server(Manners(reasoning_only=True)) as server:
         result, _ = await offer(server, api="chat")
     assert all(log.reasoning and len(log.arrival_s) == 8 for log in result.logs)
-    assert any("reasoning counts as content" in note for note in figures(result).notes)
+    assert any("with reasoning, which counts as content" in n for n in figures(result).notes)
 
 
 async def test_a_whole_answer_in_one_chunk_has_a_ttft_and_no_tpot() -> None:
@@ -186,7 +186,10 @@ async def test_without_usage_token_counts_are_called_estimated() -> None:
     async with fake_server(Manners(usage=False, tokens_per_chunk=4)) as server:
         result, endpoint = await offer(server)
     assert all(log.tokens_from == "one a chunk" for log in result.logs)
-    assert any("estimated" in note for note in figures(result).notes)
+    found = figures(result)
+    assert any("estimated" in note and "TPOT" in note for note in found.notes)
+    assert {"tpot_s", "itl_s", "throughput_tokens_per_s", "attainment"} <= set(found.estimated)
+    assert "ttft_s" not in found.estimated
     assert any("estimated" in note for note in endpoint.notes)
 
 
@@ -213,9 +216,9 @@ async def test_a_server_that_refuses_everything_gives_no_data() -> None:
     assert any("refused" in note for note in endpoint.notes)
     summary = figures(result)
     assert outcomes(result.logs) == {"rejected"}
-    assert summary.figures.rejected == 4 and summary.figures.attainment == 0.0
+    assert summary.figures.rejected == 4 and summary.figures.attainment is None
     assert summary.figures.ttft_s.p50 is None and summary.figures.tpot_s.p99 is None
-    assert summary.figures.throughput_tokens_per_s == 0.0
+    assert summary.figures.throughput_tokens_per_s is None
     assert summary.no_data is not None and "503 too busy" in summary.no_data
 
 
@@ -256,7 +259,9 @@ async def test_users_who_cancel_close_the_connection_and_count_as_offered() -> N
         result, _ = await offer(server, plan)
         await until(lambda: all(seen.closed_by_client for seen in server.load_requests()))
     assert outcomes(result.logs) == {"cancelled"}
-    assert figures(result, plan).figures.attainment == 0.0
+    found = figures(result, plan)
+    assert (found.figures.offered, found.figures.cancelled) == (10, 10)
+    assert found.figures.attainment is None and found.no_data is not None
 
 
 async def test_a_slow_server_does_not_slow_the_offered_load() -> None:

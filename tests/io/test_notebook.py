@@ -20,11 +20,18 @@ from homesplit.core.entry import LOOPBACK_LABEL, About
 from homesplit.core.events import EntryWritten, Event
 from homesplit.errors import NotebookError, UsageError
 from homesplit.io.box_store import KnownBox, remember_box
-from homesplit.io.notebook import Notebook
+from homesplit.io.notebook import MIGRATIONS, Notebook
 from homesplit.io.paths import Paths
 from homesplit.stages.context import Context
 from homesplit.stages.export import FORMATS, export
-from homesplit.stages.notebook import add_note, list_entries, notes_on, record, show_entry
+from homesplit.stages.notebook import (
+    Course,
+    add_note,
+    list_entries,
+    notes_on,
+    record,
+    show_entry,
+)
 
 FIGURES: dict[str, Any] = {
     "offered": 10,
@@ -47,6 +54,22 @@ book = Notebook(Path(sys.argv[1]))
 while True:
     entry = book.write("note", "x" * 2000, {"n": 1}, raw={"rows": [{"a": 1}] * 50})
     print(entry.id, flush=True)
+"""
+GROWER = """
+import sys
+from pathlib import Path
+from homesplit.core.entry import About
+from homesplit.io.notebook import Notebook
+print("ready", flush=True)
+book = Notebook(Path(sys.argv[1]))
+entry = book.write("run", "0 runs so far.", {"runs": 0}, ended=False)
+count = 0
+while True:
+    count += 1
+    raw = {f"run {count}": [{"a": 1}] * 20}
+    told = f"{count} runs so far."
+    book.amend(entry.id, told, {"runs": count}, about=About(), raw=raw, ended=False)
+    print(count, flush=True)
 """
 
 
@@ -90,9 +113,48 @@ def test_every_entry_that_was_shown_survives_kill_9_at_any_moment(tmp_path: Path
     assert kept
 
 
-def killed(path: Path, *, after_s: float, begun: bool) -> set[str]:
-    """The ids that a writer showed before it was killed: after its first entry if `begun`."""
-    command = [sys.executable, "-c", WRITER, str(path)]
+def test_an_entry_that_grows_survives_kill_9_with_all_that_was_shown_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "notebook.sqlite"
+    shown = killed(path, after_s=0.2, begun=True, writer=GROWER)
+    (entry,) = Notebook(path).entries()
+    count = entry.body["runs"]
+    assert max(int(text) for text in shown) <= count
+    assert not entry.ended and entry.sentence == f"{count} runs so far."
+    assert set(Notebook(path).raw(entry.id)) == {f"run {n}" for n in range(1, count + 1)}
+
+
+def test_an_unended_entry_is_marked_until_it_has_ended(ctx: Context, tmp_path: Path) -> None:
+    kept = Course(ctx, "run")
+    key = kept.so_far("So far.", FIGURES, about=About(), raw={"run 1": [{"id": 1}]})
+    assert "had not ended" in export(ctx, tmp_path / "x.md").read_text()
+    assert json.loads(export(ctx, tmp_path / "x.jsonl").read_text())["ended"] is False
+    again = kept.so_far("Done.", {}, about=About(), raw={"run 2": [{"id": 2}]}, ended=True)
+    entry, raw = show_entry(ctx, key)
+    assert again == key and entry.ended and entry.number == 1
+    assert raw == {"run 1": ({"id": 1},), "run 2": ({"id": 2},)}
+    assert "had not ended" not in export(ctx, tmp_path / "y.md").read_text()
+    with pytest.raises(NotebookError, match="is gone"):
+        Notebook(ctx.paths.notebook).amend("zzz", "So.", None, about=About(), ended=True)
+
+
+def test_a_notebook_of_an_older_homesplit_is_read_and_all_of_it_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "notebook.sqlite"
+    with sqlite3.connect(path) as old:
+        for step in MIGRATIONS[:2]:
+            old.executescript(step)
+        old.execute("PRAGMA user_version = 2")
+        old.execute(
+            "INSERT INTO entries (id, kind, at, sentence, about, body) VALUES (?, ?, ?, ?, ?, ?)",
+            ("a", "run", "2026", "It ran.", b"{}", b"{}"),
+        )
+    old.close()
+    (entry,) = Notebook(path).entries()
+    assert entry.sentence == "It ran." and entry.ended
+
+
+def killed(path: Path, *, after_s: float, begun: bool, writer: str = WRITER) -> set[str]:
+    """What a writer showed before it was killed: after its first entry if `begun`."""
+    command = [sys.executable, "-c", writer, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

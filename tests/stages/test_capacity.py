@@ -2,37 +2,80 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from homesplit.core.capacity import CLOSE, run_s
+from homesplit.core.entry import Entry
+from homesplit.core.events import Event, Progress
 from homesplit.core.load import with_load
+from homesplit.core.summary import WARM_UP_SHARE
 from homesplit.core.workload import Targets
 from homesplit.errors import UsageError
-from homesplit.stages.bench import Target
+from homesplit.stages.bench import Target, make_load
 from homesplit.stages.capacity import capacity_document, find_capacity
-from homesplit.stages.notebook import list_entries
+from homesplit.stages.notebook import list_entries, show_entry
 from tests.io.fake_openai import Manners, fake_server
 from tests.stages.test_compare import LOAD, context
 
 
-async def test_the_rate_at_which_a_server_begins_to_refuse_too_many_is_found(
-    tmp_path: Path,
-) -> None:
+async def test_the_highest_rate_that_a_server_held_is_found(tmp_path: Path) -> None:
     ctx = context(tmp_path)
-    # Eight at a time for 0.05 s each: above 160 requests/s it must refuse, however they come.
-    manners = Manners(ttft_s=0.05, itl_s=0.0, most_open=8)
-    async with fake_server(manners) as server:
-        target = Target(url=server.url)
-        load = with_load(LOAD, rate_requests_per_s=40.0, ttft_s=30.0, tpot_s=30.0)
-        found = await find_capacity(ctx, target, load, seconds=0.5, seed=1)
-    assert found.capacity_requests_per_s is not None and found.high is not None
-    assert found.capacity_requests_per_s < found.high
-    assert found.capacity_requests_per_s < 180.0
+    load = with_load(LOAD, rate_requests_per_s=40.0, ttft_s=30.0, tpot_s=30.0)
+    first = make_load(load, seconds=run_s(40.0, WARM_UP_SHARE), seed=1)
+    # All of the first rate is served and nothing after it, however quick anybody is.
+    async with fake_server(Manners(serves_first=len(first.requests))) as server:
+        found = await find_capacity(ctx, Target(url=server.url), load, seconds=0.3, seed=1)
+    assert found.capacity_requests_per_s == 40.0 and found.why is None
+    assert found.high is not None and 40.0 < found.high <= 40.0 * CLOSE
     trials = capacity_document(found)["trials"]
-    assert all(t["low"] <= t["attainment"] <= t["high"] + 1e-9 for t in trials)
-    assert list_entries(ctx)[0].sentence.startswith("Capacity ")
+    assert [trial["holds"] for trial in trials] == [True] + [False] * (len(trials) - 1)
+    assert trials[0]["low"] <= trials[0]["attainment"] == 1.0 <= trials[0]["high"] + 1e-9
+    assert all(trial["attainment"] is None for trial in trials[1:])
+    assert list_entries(ctx)[0].sentence.startswith("Capacity 40 requests/s")
+
+
+async def test_each_rate_is_in_the_notebook_before_it_is_told(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    told: list[Entry] = []
+
+    def take(event: Event) -> None:
+        if isinstance(event, Progress) and event.step == "rate":
+            told.append(list_entries(ctx)[0])
+
+    # It refuses everything, so that the search ends after two rates.
+    async with fake_server(Manners(refuse_with=503)) as server:
+        load = with_load(LOAD, rate_requests_per_s=200.0, ttft_s=30.0, tpot_s=30.0)
+        target = Target(url=server.url)
+        watched = dataclasses.replace(ctx, emit=take)
+        found = await find_capacity(watched, target, load, seconds=0.3, seed=1)
+    assert [len(entry.body["trials"]) for entry in told] == [1, 2]
+    assert all(not entry.ended and entry.id == found.entry for entry in told)
+    assert told[0].sentence.startswith("Search for capacity, not ended after 1 rate;")
+    assert "no data" in told[0].sentence and told[0].body["trials"][0]["attainment"] is None
+    (entry,) = list_entries(ctx)
+    _, raw = show_entry(ctx, entry.id)
+    assert entry.ended and "no data" in entry.sentence
+    assert list(raw) == ["200 requests/s, run 1", "50 requests/s, run 1"]
+
+
+async def test_users_who_give_up_in_time_take_no_capacity_away(tmp_path: Path) -> None:
+    # Answers last far longer than their patience, so that all of them leave in time.
+    load = with_load(LOAD, rate_requests_per_s=200.0, ttft_s=30.0, tpot_s=30.0)
+    load = replace(load, cancel_share=0.4, cancel_after_s=0.001)
+
+    def end_after_the_first(event: Event) -> None:
+        if isinstance(event, Progress) and event.step == "rate":
+            raise RuntimeError(event.sentence)
+
+    async with fake_server(Manners(ttft_s=0.2)) as server:
+        ctx = dataclasses.replace(context(tmp_path), emit=end_after_the_first)
+        with pytest.raises(RuntimeError, match="given up before, holds"):
+            await find_capacity(ctx, Target(url=server.url), load, seconds=0.5, seed=1, keep=False)
+    assert list_entries(context(tmp_path)) == ()
 
 
 async def test_a_load_without_a_rate_or_without_targets_is_refused(tmp_path: Path) -> None:

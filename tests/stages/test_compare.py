@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from homesplit.core.calibration import Calibration
 from homesplit.core.compare_result import compare_document
 from homesplit.core.events import CompareRun, CompareVerdict, Event
+from homesplit.core.replay import Trace, TraceRow, recorded, replay
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.io import calibration_store
@@ -55,6 +58,10 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow mode is asked for one text each: how much is compared is tried elsewhere."""
     monkeypatch.setattr("homesplit.stages.compare_texts.CHECK_S", 6.0)
+
+
+def replace_context(ctx: Context, emit: Callable[[Event], None]) -> Context:
+    return dataclasses.replace(ctx, emit=emit)
 
 
 def context(folder: Path, told: list[Event] | None = None) -> Context:
@@ -105,6 +112,80 @@ async def test_a_slower_mode_loses_and_the_verdict_is_in_the_notebook(
     assert entries[0].sentence == f"{result.trade} {result.verdict.sentence}"
     _, raw = show_entry(context(tmp_path), entries[0].id)
     assert len(raw) == 4 and all(raw.values())
+
+
+async def test_every_run_is_in_the_notebook_before_it_is_told(tmp_path: Path) -> None:
+    told: list[tuple[Event, Any]] = []
+    ctx = context(tmp_path)
+
+    def take(event: Event) -> None:
+        found = list_entries(ctx)
+        told.append((event, show_entry(ctx, found[0].id) if found else None))
+
+    async with fake_router(EVEN) as router:
+        modes = ["colocated", "split"]
+        watched = replace_context(ctx, take)
+        result = await compare(watched, Target(url=router.url), modes, LOAD, seconds=1.0, repeats=2)
+    runs = [kept for event, kept in told if isinstance(event, CompareRun)]
+    assert [len(raw) for _, raw in runs] == [1, 2, 3, 4]
+    first, raw = runs[0]
+    assert not first.ended and first.sentence.startswith("Comparison, not ended: 1 of 4 runs done.")
+    assert first.body["modes"][0]["offered"] > 0
+    assert first.body["verdict"]["mode"] is None and list(raw) == ["colocated:chunked round 1"]
+    assert {entry.id for entry, _ in runs} == {result.entry}
+    last, raw = next(kept for event, kept in told if isinstance(event, CompareVerdict))
+    assert last.ended and len(raw) == 4 and last.sentence.endswith(result.verdict.sentence)
+
+
+async def test_a_comparison_that_broke_off_keeps_what_was_measured(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    async with fake_router(EVEN) as router:
+
+        def stop(event: Event) -> None:
+            if isinstance(event, CompareRun):
+                raise RuntimeError("ended from outside")
+
+        target = Target(url=router.url)
+        with pytest.raises(RuntimeError):
+            watched = replace_context(ctx, stop)
+            await compare(watched, target, ["colocated", "split"], LOAD, seconds=1.0)
+    (entry,) = list_entries(ctx)
+    _, raw = show_entry(ctx, entry.id)
+    assert not entry.ended and raw["colocated:chunked round 1"]
+
+
+async def test_a_recorded_load_is_replayed_through_every_mode(tmp_path: Path) -> None:
+    rows = tuple(
+        TraceRow(at_s=0.04 * n, prompt_tokens=20 + n, output_tokens=2, hash_ids=(7, n))
+        for n in range(25)
+    )
+    plan = replay(Trace(name="recorded", rows=rows, block_tokens=8), seed=3, speed=2.0, limit=24)
+    load = recorded(plan, LOAD.targets)
+    ctx = context(tmp_path)
+    async with fake_router(EVEN) as router, fake_server() as other:
+        result = await compare(
+            ctx,
+            Target(url=router.url),
+            ["colocated", "split"],
+            load,
+            plan=plan,
+            repeats=1,
+            also=[Target(url=other.url)],
+        )
+        assert router.server is not None
+        prompts = [str(seen.body["prompt"]).split() for seen in other.load_requests()]
+    asked = [
+        [(log.due_s, log.prompt_tokens_asked) for log in run.logs]
+        for mode in result.modes
+        for run in mode.runs
+    ]
+    assert len(asked) == 3 and asked[0] == asked[1] == asked[2] and len(asked[0]) == 24
+    # The first block is the same hash id in every row, and so the same text.
+    assert len({tuple(words[:8]) for words in prompts}) == 1
+    assert len({tuple(words[8:16]) for words in prompts}) == 24
+    entry, raw = show_entry(ctx, str(result.entry))
+    assert len(raw["offered"]) == 24 and entry.about.settings["workload"]["source"] == "trace"
+    assert "replay of 24 requests of recorded at 2 times its speed" in " ".join(result.notes)
 
 
 async def test_different_text_is_found(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def page(**settings: Any) -> dict[str, Any]:
 
 def test_the_load_is_told_with_lengths_targets_and_repeats() -> None:
     told = asked(page(seconds=30.0, repeats=2)) or ""
-    assert "Open loop, 2 requests/s (Poisson) for 30 s" in told
+    assert "Open loop, 2 requests/s (Poisson), for 30 s" in told
     assert "short (share 1): 10 to 20 prompt tokens, 3 answer tokens" in told
     assert "Targets: TTFT 1 s." in told
     assert "Each mode ran 2 times" in told

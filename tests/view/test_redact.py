@@ -46,6 +46,32 @@ def test_addresses_of_all_kinds_go(address: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("http://10.0.0.7:8000", "http://10.0.0.8:8000"),
+        ("http://10.0.0.7:8000", "http://10.0.0.7:8001"),
+        ("http://[fe80::1]:8000", "http://[fe80::2]:8000"),
+        ("http://gpu.lan:8000", "http://gpu.lan:8001"),
+        ("http://gpu.lan:8000", "http://cpu.lan:8000"),
+        ("aa:bb:cc:dd:ee:01", "aa:bb:cc:dd:ee:02"),
+    ],
+)
+def test_two_servers_stay_two_and_each_the_same_everywhere(one: str, other: str) -> None:
+    records = {f"other server {one} round 1": [{"url": one}], f"other server {other} round 1": []}
+    redaction = Redaction(box_names([records]))
+    told = redaction.value(records)
+    assert len(told) == 2 and told == redaction.value(records)
+    (first,) = next(iter(told.values()))
+    assert f"other server {first.get('url')} round 1" in told
+
+
+def test_an_address_has_one_number_however_it_is_written() -> None:
+    redaction = Redaction([])
+    assert redaction.text("fe80::1 and FE80:0::1%eth0") == "(address 1) and (address 1)"
+    assert redaction.text("10.0.0.7, pi@10.0.0.7") == "(address 2), (name)@(address 2)"
+
+
+@pytest.mark.parametrize(
     "kept",
     [
         "2026-11-29T19:30:12.123+00:00",
