@@ -29,8 +29,8 @@ _ENV_BYTES = {"cpu": 1_300_000_000, "cuda": 7_000_000_000}
 """What the environment takes on disk, measured on Linux (CPU) and stated for CUDA."""
 _COMPILED_BYTES = 1_500_000
 """What the engine's kernels take, which its first start on a processor compiles."""
-_COMPILE_S = "7 to 12 s"
-"""Seen on AMD EPYC cores of 2017; longer where others use them."""
+_COMPILE_S = "about 16 s"
+"""Seen on a core of an AMD EPYC of 2017 that others used too."""
 _UV_BYTES = 40_000_000
 _SPARE_BYTES = 200_000_000
 
