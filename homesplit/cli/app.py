@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from pathlib import Path
 
@@ -39,7 +40,8 @@ def run_app(
         controller.demo = demo
     begin = controller.begin_demo if demo else controller.begin
     start = "monitor" if demo else "machines"
-    app = HomesplitApp(controller, start=start, on_start=begin)
+    # What is imported stays: looking through it for garbage would hold up a key.
+    app = HomesplitApp(controller, start=start, on_start=begin, on_imported=gc.freeze)
     app.run()
     return app.return_code or 0
 

@@ -62,15 +62,16 @@ class Planning(Base):
         # What runs already takes up the newest question by itself.
         self.start("plan", work)
 
-    def take_suited(self) -> None:
-        """Ask with the targets that the plan says these boxes hold; a rate is measured later."""
+    def take_suited(self) -> bool:
+        """Ask with the targets that the plan says these boxes hold, if it says any."""
         found = self.state.plan.suited if self.state.plan is not None else None
         if found is None:
-            return
+            return False
         times = importlib.import_module("homesplit.core.alone")
         told = (f"{times.TTFT_TIMES:g}× alone", f"{times.TPOT_TIMES:g}× alone")
         self.choose(replace(self.state.choices, targets=found.targets, targets_from=told))
         self.make_plan()
+        return True
 
     def turn_map(self) -> None:
         """Show the map over the load, or over the link."""

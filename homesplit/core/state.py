@@ -190,6 +190,9 @@ def _stage_started(state: RunState, event: events.StageStarted) -> RunState:
     line = LogLine(stage=event.stage, box=None, text=event.sentence)
     stage = StageState(status="running", sentence=event.sentence)
     fresh = _with_stage(state, event.stage, stage, line)
+    # What it failed of before is being tried again; the log still has it.
+    told = tuple(one for one in state.failures if one.stage != event.stage)
+    fresh = replace(fresh, failures=told)
     # A comparison tells several beginnings (a mode, the text check); only the first is anew.
     if event.stage == "compare" and state.stage("compare").status != "running":
         return replace(fresh, compared=(), verdict=None)

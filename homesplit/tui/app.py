@@ -72,12 +72,15 @@ class HomesplitApp(App[None]):
         *,
         start: str = DEFAULT_MODE,
         on_start: Callable[[], None] | None = None,
+        on_imported: Callable[[], None] | None = None,
     ) -> None:
+        """`on_start` is called once it is shown, `on_imported` once all screens are at hand."""
         super().__init__(ansi_color=True if no_colours_wanted() else None)
         self.controller = controller
         controller.ask = AskScreens(self)
         self._start = start
         self._on_start = on_start
+        self._on_imported = on_imported
         self._shown = self._shown_stream = -1
         self._stream_due_s = 0.0
         self._led = start
@@ -107,6 +110,8 @@ class HomesplitApp(App[None]):
         importlib.import_module(f"homesplit.tui.screens.{names[0]}")
         if names[1:]:
             self.set_timer(SCREEN_EACH_S, partial(self._get_ready, names[1:]))
+        elif self._on_imported is not None:
+            self._on_imported()
 
     async def _tick(self) -> None:
         """Draw again when something has happened since the last picture."""

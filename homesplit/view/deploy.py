@@ -21,6 +21,7 @@ _STATE_MARKS = {
     "absent": ("–", "dim"),
 }
 
+LEAST_BAR = 4
 _BESIDE = {"environment": "model"}
 """Steps that go on while another one has begun; every other step is over by then."""
 
@@ -139,13 +140,19 @@ def _step(step: Progress, width: int, *, over: bool) -> Line:
     share = step.done / step.total if step.total else 1.0
     left = f", {numbers.seconds(step.left_s)} left" if step.left_s and not finished else ""
     told = f" {_amount(step)}{left}"
-    cells = max(min(width - 16 - len(told), 16), 4)
+    if len(told) + LEAST_BAR > width - 16:
+        told = f" {_share(step)}{left}"
+    cells = max(min(width - 16 - len(told), 16), 1)
     return crop((*name, *bar(share, cells, "key"), Span(told, "dim")), width)
 
 
 def _amount(step: Progress) -> str:
     if step.unit in ("bytes", "B"):
         return f"{numbers.size(step.done)} of {numbers.size(step.total)}"
+    return _share(step)
+
+
+def _share(step: Progress) -> str:
     return f"{(step.done / step.total if step.total else 1) * 100:.0f} %"
 
 

@@ -1,21 +1,17 @@
-"""The Monitor screen's figures: panels against targets, the ledger of requests, the boxes."""
+"""The Monitor screen: what runs, goodput of the last minute, and the state of the boxes."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from homesplit_engine.records import RequestRecord, WorkerStatus
-from homesplit_engine.words import percentiles
-from msgspec import Struct
+from homesplit_engine.records import WorkerStatus
 
 from homesplit.core.state import Done, Engine, RunState
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
-from homesplit.view.history import figure
 from homesplit.view.link_use import Moves, link_lines, link_use
-from homesplit.view.plan import LEDGER_PARTS, stacked
-from homesplit.view.prompt_classes import PromptClass, place_by_length
+from homesplit.view.panels import as_fits
 from homesplit.view.spans import (
     Line,
     Lines,
@@ -25,8 +21,6 @@ from homesplit.view.spans import (
     crop,
     fit,
     line,
-    sparkline,
-    width_of,
     wrap,
 )
 from homesplit.view.watch import LATE_S
@@ -37,18 +31,6 @@ NOTHING_SERVED = (
     "No request has been served yet. l starts a small load of short and long prompts; "
     "c lets you chat with the model yourself."
 )
-
-
-class Panel(Struct, frozen=True, kw_only=True):
-    """One figure over the last minute, against its target."""
-
-    title: str
-    target_s: float | None
-    p50: float | None
-    p90: float | None
-    by_class: tuple[tuple[str, float | None], ...]
-    history: tuple[float | None, ...]
-    """The p50 of each of the last 30 ten-second slots, newest last."""
 
 
 def switched_s(engine: Engine) -> float | None:
@@ -86,83 +68,6 @@ def inside(done: Done, targets: Targets) -> bool:
     return targets.tpot_s is None or done.tpot_s is None or done.tpot_s <= targets.tpot_s
 
 
-def panel(
-    seen: Sequence[Done],
-    which: str,
-    targets: Targets,
-    classes: Sequence[PromptClass],
-    history: tuple[float | None, ...] = (),
-) -> Panel:
-    """TTFT (`ttft`), TPOT (`tpot`) or longest gap (`gap`) of the requests `seen` of late."""
-    known: list[float] = []
-    apart: list[list[float]] = [[] for _ in classes]
-    place = place_by_length(classes)
-    for done in seen:
-        value = figure(done, which) if done.outcome == "completed" else None
-        if value is not None:
-            known.append(value)
-            apart[place(done.prompt_tokens)].append(value)
-    whole = percentiles(known)
-    return Panel(
-        title={"ttft": "TTFT", "tpot": "TPOT", "gap": "longest wait"}[which],
-        target_s=targets.ttft_s if which == "ttft" else targets.tpot_s,
-        p50=whole.p50,
-        p90=whole.p90,
-        by_class=tuple(
-            (one.name, percentiles(values).p50) for one, values in zip(classes, apart, strict=True)
-        ),
-        history=history,
-    )
-
-
-def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Lines:
-    """A panel as lines: figure and tick, target and its source, classes, history."""
-    if found.p50 is None:
-        return wrap("no answers yet in this mode", width, "dim")
-    target = found.target_s
-    ok = target is None or found.p50 <= target
-    mark = Span("✓ ", "good") if ok else Span("✗ ", "bad")
-    head = _as_fits(
-        line(mark, Span(numbers.seconds(found.p50), "strong")),
-        f"  p90 {numbers.seconds(found.p90)}",
-        width,
-    )
-    rows: list[Line] = [head]
-    goal = f"target {numbers.seconds(target)}" if target is not None else "no target"
-    rows.append(line(Span(f"{goal} = {source}" if source else goal, "dim")))
-    classes = [(name, value) for name, value in found.by_class if value is not None]
-    if height >= 4:
-        rows.append(line(Span(_class_words(classes, width), "dim")))
-    if height >= 4:
-        known = [value for value in found.history if value is not None]
-        top = max([*known, target or 0.0], default=1.0)
-        rows.append(sparkline(found.history, min(width, 30), "decode", top))
-    return tuple(crop(row, width) for row in rows)
-
-
-LEAST_NAME = 3
-
-
-def _class_words(classes: Sequence[tuple[str, float | None]], width: int) -> str:
-    """Each class with its figure, the names shortened so far that all figures are seen."""
-    longest = max((len(name) for name, _ in classes), default=0)
-    told = ""
-    for most in range(longest, LEAST_NAME - 1, -1):
-        told = "  ".join(
-            f"{name if len(name) <= most else name[: most - 1] + '…'} {numbers.seconds(value)}"
-            for name, value in classes
-        )
-        if len(told) <= width:
-            break
-    return told
-
-
-def _as_fits(head: Line, more: str, width: int, role: str = "") -> Line:
-    """`head`, with `more` behind it where there is room for all of it."""
-    whole = (*head, Span(more, role))
-    return whole if width_of(whole) <= width else head
-
-
 def goodput_lines(
     state: RunState, seen: Sequence[Done], now_s: float, width: int, height: int
 ) -> Lines:
@@ -178,14 +83,12 @@ def goodput_lines(
     mark = Span("✓ ", "good") if attained >= 0.9 else Span("✗ ", "bad")
     tokens = sum(done.output_tokens for done in good) / span
     rows: list[Line] = [
-        _as_fits(
+        as_fits(
             line(mark, Span(f"{len(good) / span:.2f} req/s", "strong")),
             f"  {tokens:.0f} tok/s",
             width,
         ),
-        _as_fits(
-            line(Span(f"{attained * 100:.0f} % inside", "dim")), " both targets", width, "dim"
-        ),
+        as_fits(line(Span(f"{attained * 100:.0f} % inside", "dim")), " both targets", width, "dim"),
     ]
     if height >= 4:
         told = [f"{len(seen)} ended"]
@@ -310,100 +213,3 @@ def _power_spans(status: WorkerStatus) -> Line:
     if status.power_w is not None:
         return (Span(numbers.watts(status.power_w)),)
     return (Span(f"power – ({clean(status.power_why or 'not told')})", "dim"),)
-
-
-# ----------------------------------------------------------------------------- ledger
-
-
-def ledger_legend() -> str:
-    """What the glyphs of the ledger's bars stand for."""
-    return "  ".join(f"{glyph} {name}" for name, _, _, glyph in LEDGER_PARTS)
-
-
-def ledger_header(width: int) -> Line:
-    """The names of the ledger's columns."""
-    text = f"{'request':<11}{'prompt':>7}{'answer':>7}  {'TTFT':>8} {'2nd tok':>8} {'TPOT':>8}"
-    rest = "  where the time to the second token went" if width >= 90 else ""
-    return crop(line(Span(text + rest, "dim")), width)
-
-
-def ledger_rows(
-    records: Sequence[RequestRecord], dones: dict[str, Done], width: int
-) -> tuple[tuple[str, Line], ...]:
-    """The last requests, newest first: id and row of each."""
-    newest = list(reversed(records))
-    tops = [sum(part or 0.0 for part in _parts(record)) for record in newest]
-    top = max(tops, default=1.0) or 1.0
-    return tuple(
-        (record.request_id, _ledger_row(record, dones.get(record.request_id), top, width))
-        for record in newest
-    )
-
-
-def _parts(record: RequestRecord) -> tuple[float | None, ...]:
-    return (
-        record.queue_s,
-        record.tokenise_s,
-        record.prefill_s,
-        record.handoff_exposed_s,
-        record.first_decode_s,
-    )
-
-
-def _outcome_role(record: RequestRecord) -> str:
-    return "" if record.outcome == "completed" else "bad"
-
-
-def _ledger_row(record: RequestRecord, done: Done | None, top: float, width: int) -> Line:
-    head = line(
-        Span(f"{clean(record.request_id)[-10:]:<11}", _outcome_role(record)),
-        f"{numbers.count(record.prompt_tokens):>7}{numbers.count(record.output_tokens):>7}  ",
-    )
-    if record.outcome != "completed":
-        why = record.error or record.finish_reason or ""
-        return crop((*head, Span(f"{record.outcome} {clean(why)}", "bad")), width)
-    figures = (done.ttft_s, done.ttst_s, done.tpot_s) if done is not None else (None, None, None)
-    told = line(" ".join(f"{numbers.seconds(value):>8}" for value in figures))
-    if width < 90:
-        return crop((*head, *told), width)
-    room = width - 55
-    return crop((*head, *told, Span("  "), *stacked(_parts(record), top, room)), width)
-
-
-def request_detail(record: RequestRecord, width: int) -> Lines:
-    """Everything about one request, in the order in which it happened."""
-    rows: list[Line] = [
-        line(Span("request ", "dim"), Span(clean(record.request_id), "strong")),
-        line(Span("outcome ", "dim"), record.outcome, f"  {record.finish_reason or ''}"),
-    ]
-    rows.extend(wrap(f"why here: {record.why}", width))
-    if record.error:
-        rows.extend(wrap(record.error, width, "bad"))
-    served = f"{record.served}: read on {record.prefill_box}, written on {record.decode_box}"
-    rows.extend(wrap(served, width))
-    moved = record.handoff_bytes
-    rows.append(line(Span("")))
-    for (name, _, role, glyph), value in zip(LEDGER_PARTS, _parts(record), strict=True):
-        rows.append(line(Span(f"{glyph} {name:<14}", role), f"{numbers.seconds(value):>10}"))
-    if moved is not None:
-        text = (
-            f"hand-off in all {numbers.seconds(record.handoff_s)}, {numbers.size(moved)} "
-            f"for {numbers.count(record.handoff_tokens)} tokens"
-        )
-        rows.extend(wrap(text, width, "handoff"))
-    rows.append(line(Span("")))
-    rows.extend(_gap_rows(record, width))
-    return tuple(rows)
-
-
-def _gap_rows(record: RequestRecord, width: int) -> Lines:
-    gaps = [b - a for a, b in zip(record.token_s, record.token_s[1:], strict=False)]
-    if not gaps:
-        return (line(Span("It has no second token, so there are no gaps.", "dim")),)
-    return (
-        line(
-            Span("gaps between tokens, longest ", "dim"),
-            Span(numbers.seconds(max(gaps)), "strong"),
-        ),
-        sparkline(gaps, min(width, len(gaps)), "decode", max(gaps)),
-    )

@@ -43,10 +43,10 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes in binary units: `36 MiB`, `1.5 GiB`."""
+    """Bytes in the decimal units that sentences use too: `36 MB`, `1.5 GB`."""
     if value is None:
         return MISSING
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if abs(value) >= scale:
             return f"{significant(value / scale)} {unit}"
     return f"{value:.0f} B"

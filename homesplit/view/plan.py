@@ -137,13 +137,19 @@ def verdict(plan: Plan | None, width: int) -> Lines:
     style = f" ({advice.prefill} prefill)" if advice.mode and advice.prefill else ""
     lines: list[Line] = [
         *_badge(line(Span(f" {name}{style} ", "!key")), _roles_of(plan), _tie_of(plan), width),
-        *wrap(advice.sentence, width, "strong"),
+        *_said(advice.sentence, width),
     ]
     if advice.runner_up_sentence or advice.runner_up:
         text = advice.runner_up_sentence or f"Runner-up: {advice.runner_up}."
         lines.extend(wrap(text, width, "dim"))
     lines.extend(plan_grounds.suited(plan, width))
     return tuple(crop(one, width) for one in lines)
+
+
+def _said(advice: str, width: int) -> Lines:
+    """The advice, its first sentence so that the eye finds it."""
+    first, stop, rest = advice.partition(". ")
+    return (*wrap(f"{first}{stop}", width, "strong"), *wrap(rest, width))
 
 
 def _badge(name: Line, roles: Line, remarks: Line, width: int) -> Lines:

@@ -119,8 +119,16 @@ def work(state: RunState, width: int, screen: str = "") -> Line:
         if stage.status != "running" or name in _ENDLESS:
             continue
         going_on = _comparing(state, stage) if name == "compare" else _going_on(stage)
+        if going_on is not None and name == "bench" and not _is_measured(state):
+            # A load that was started goes on until it is stopped, run after run.
+            going_on = replace(going_on, total=None, left_s=None)
         return crop(_work_line(name, stage, going_on), width)
     return ()
+
+
+def _is_measured(state: RunState) -> bool:
+    """Whether the load belongs to a measurement, and ends with it."""
+    return any(state.stage(name).status == "running" for name in ("compare", "repeat"))
 
 
 def _comparing(state: RunState, stage: StageState) -> Progress | None:

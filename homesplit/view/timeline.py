@@ -5,7 +5,7 @@ For each box three rows, and between the boxes the hand-offs:
     atlas  reads   ████████ 812 ████████          prefill: whole █, a chunk beside decode ▓
            writes  ▅▅▅                  ▅▅▅▅▅▅    decode steps; the height is the answers at once
            stalls     ╌╌╌╌ 2× 1.24 s ╌╌╌          an answer waits longer than its target
-             ▼             ━━━ 36 MiB 310 ms ━▶   KV on its way
+             ▼             ━━━ 36 MB 310 ms ━▶    KV on its way
     borea  reads
 
 All times are on the router's clock.
@@ -164,7 +164,7 @@ def _between(engine: Engine, above: str, below: str, window: Window) -> Line:
         role = "handoff" if event.committed else "bad"
         tip = "▼" if event.box_to == below else "▲"
         for column in range(start, stop):
-            if cells[column] == _EMPTY:
+            if cells[column] is _EMPTY:
                 cells[column] = ("━", role)
         cells[stop - 1] = (tip if event.committed else "✗", role)
         if stop - start > 8:

@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
+import gc
 import os
 import pty
 import random
@@ -102,6 +103,7 @@ async def _tell(feed: Feed, rate: float, speed: float, told: dict[str, int]) -> 
 
 def app(url: str) -> None:
     """The real app on its Monitor screen, following `url` as a deployment that it found."""
+    from homesplit.__main__ import seldom_look_for_garbage
     from homesplit.controller import Controller
     from homesplit.core import events
     from homesplit.core.choices import Choices
@@ -109,6 +111,7 @@ def app(url: str) -> None:
     from homesplit.core.workload import Targets
     from homesplit.tui.app import HomesplitApp
 
+    seldom_look_for_garbage()
     controller = Controller()
     setting = ModeSetting(mode="split", prefill_box=READS, decode_box=WRITES)
     boxes = tuple(
@@ -133,7 +136,7 @@ def app(url: str) -> None:
         )
         controller.start("serve", lambda ctx: controller.follow(ctx, url, None))
 
-    HomesplitApp(controller, start="monitor", on_start=begin).run()
+    HomesplitApp(controller, start="monitor", on_start=begin, on_imported=gc.freeze).run()
 
 
 # ------------------------------------------------------------------------ the terminal
@@ -145,6 +148,9 @@ class Terminal:
     def __init__(self, command: list[str], home: Path) -> None:
         environ = {**os.environ, "HOMESPLIT_HOME": str(home), "TERM": "xterm-256color"}
         environ |= {"COLORTERM": "truecolor", "COLUMNS": str(SIZE[0]), "LINES": str(SIZE[1])}
+        # Compiled once by the start that is not counted, as on anyone's machine.
+        environ |= {"PYTHONPYCACHEPREFIX": str(home / "pycache")}
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
         self.began_s = time.monotonic()

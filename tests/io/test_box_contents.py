@@ -164,23 +164,23 @@ def test_a_size_that_the_box_does_not_tell_is_unknown() -> None:
 
 
 def test_lines_tell_each_box_and_what_can_be_done() -> None:
-    half = Piece(kind="environment", name="cpu", bytes=5 * MIB, whole=False)
-    weights = Piece(kind="weights", name="abc", bytes=MIB, whole=True)
+    half = Piece(kind="environment", name="cpu", bytes=5 * 10**6, whole=False)
+    weights = Piece(kind="weights", name="abc", bytes=10**6, whole=True)
     boxes = (
-        Brought(box="atlas", folder="/h/box", bytes=6 * MIB, pieces=(half, weights)),
+        Brought(box="atlas", folder="/h/box", bytes=6 * 10**6, pieces=(half, weights)),
         Brought(box="borea", why="no answer"),
         Brought(box="corvo"),
     )
     assert brought_lines(boxes) == [
-        "atlas: 6.00 MiB in /h/box",
-        "  environment cpu: 5.00 MiB, half made",
-        "  weights abc: 1.00 MiB",
+        "atlas: 6.00 MB in /h/box",
+        "  environment cpu: 5.00 MB, half made",
+        "  weights abc: 1.00 MB",
         "borea can't be looked at: no answer",
         "corvo: nothing of homesplit lies there.",
         "To go on: repeat the same `homesplit up`; what is whole is kept.",
         "To delete it: homesplit remove atlas",
     ]
-    whole = Brought(box="atlas", folder="/h/box", bytes=MIB, pieces=(weights,))
+    whole = Brought(box="atlas", folder="/h/box", bytes=10**6, pieces=(weights,))
     assert "`homesplit up` starts from what is there." in brought_lines([whole])
     assert brought_lines(()) == []
 

@@ -37,6 +37,12 @@ def text_of(app: HomesplitApp, selector: str) -> str:
     return plain(view._lines(view.size.width, view.size.height))  # pyright: ignore[reportPrivateUsage]
 
 
+def picture(app: HomesplitApp) -> str:
+    """What the screen shows, line by line."""
+    strips = app.screen._compositor.render_strips()  # pyright: ignore[reportPrivateUsage]
+    return "\n".join(strip.text for strip in strips)
+
+
 async def settled(pilot: Pilot[None]) -> None:
     """All that was asked for is done and drawn.
 
@@ -105,6 +111,26 @@ async def test_turning_a_knob_changes_the_question(make_app: MakeApp) -> None:
         assert app.controller.state.choices.prompt_tokens == 1024
 
 
+async def test_a_key_that_has_nothing_to_act_on_says_so(make_app: MakeApp) -> None:
+    app = make_app(list(sample_run.machines()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, "2", "v", "f")
+        told = [toast.message for toast in app._notifications]  # pyright: ignore[reportPrivateUsage]
+        assert [message.split(":")[0] for message in told] == [
+            "There is no map yet",
+            "The advice names no targets to take",
+        ]
+
+
+async def test_a_text_to_read_keeps_its_margins(make_app: MakeApp) -> None:
+    app = make_app(())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        await app.push_screen(Reading("Trace", text="Traceback:\n  File one\n    a call"))
+        await settled(pilot)
+        assert text_of(app, ".body LinesView") == "Traceback:\n  File one\n    a call"
+
+
 async def test_the_changes_are_listed_before_enter_makes_them(make_app: MakeApp) -> None:
     told = [*sample_run.machines(), *sample_run.planned(), *sample_run.deploy_planned()]
     app = make_app(told)
@@ -155,6 +181,46 @@ async def test_an_error_says_what_where_and_what_next_and_opens_for_detail(
         await press(pilot, "escape")
         await press(pilot, "escape")
         assert text_of(app, "#news") == ""
+
+
+async def test_an_error_is_told_also_where_a_line_of_work_has_come_and_gone(
+    make_app: MakeApp,
+) -> None:
+    app = make_app(list(sample_run.machines()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        emit = app.controller.emit
+        emit(events.StageStarted(stage="plan", sentence="working out the advice"))
+        await settled(pilot)
+        assert "working out the advice" in picture(app)
+        emit(events.StageEnded(stage="plan", sentence="The advice is worked out."))
+        await settled(pilot)
+        assert "working out the advice" not in picture(app)
+        emit(events.StageFailed(stage="probe", what="the key is refused", where="borea"))
+        await settled(pilot)
+        assert "the key is refused" in picture(app)
+
+
+async def test_an_error_goes_when_what_failed_begins_again(make_app: MakeApp) -> None:
+    failure = events.StageFailed(stage="deploy", what="the disk is full", where="borea")
+    app = make_app([*sample_run.machines(), failure])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, "3")
+        assert "the disk is full" in picture(app)
+        app.controller.emit(events.StageStarted(stage="deploy", sentence="Looking at borea."))
+        await settled(pilot)
+        assert "Looking at borea." in picture(app)
+        assert text_of(app, "#news").count("\n") == 0
+
+
+async def test_escape_on_deploy_hides_the_error_first_as_the_line_says(make_app: MakeApp) -> None:
+    failure = events.StageFailed(stage="deploy", what="the disk is full", where="borea")
+    app = make_app([*sample_run.machines(), failure])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, "3", "escape")
+        assert (app.current_mode, app.controller.state.failures) == ("deploy", ())
+        await press(pilot, "escape")
+        assert app.current_mode == "plan"
 
 
 async def test_q_leaves_at_once_when_nothing_would_be_lost(make_app: MakeApp) -> None:

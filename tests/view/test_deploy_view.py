@@ -12,14 +12,14 @@ from homesplit.view.brought import lying_there
 from homesplit.view.spans import plain
 from tests.tui import sample_run
 
-MIB = 2**20
+MB = 10**6
 WHOLE = Brought(
     box="atlas",
     folder="/home/a/.homesplit",
-    bytes=602 * MIB,
+    bytes=602 * MB,
     pieces=(
-        Piece(kind="environment", name="e1", bytes=600 * MIB, whole=True),
-        Piece(kind="engine", name="g1", bytes=2 * MIB, whole=True),
+        Piece(kind="environment", name="e1", bytes=600 * MB, whole=True),
+        Piece(kind="engine", name="g1", bytes=2 * MB, whole=True),
     ),
 )
 HALF = Brought(
@@ -40,9 +40,9 @@ def shown(*told: events.Event | Iterator[events.Event], width: int = 120) -> str
 
 def test_each_piece_has_a_line_with_its_size_and_a_half_made_one_is_marked() -> None:
     assert [row.split() for row in plain(lying_there(WHOLE, 50)).split("\n")] == [
-        ["lies", "here", "/home/a/.homesplit", "602", "MiB"],
-        ["✓", "environment", "e1", "600", "MiB"],
-        ["✓", "engine", "g1", "2.00", "MiB"],
+        ["lies", "here", "/home/a/.homesplit", "602", "MB"],
+        ["✓", "environment", "e1", "600", "MB"],
+        ["✓", "engine", "g1", "2.00", "MB"],
     ]
     half = plain(lying_there(HALF, 50))
     assert "◌ weights half made w1" in half
@@ -64,6 +64,13 @@ def test_what_was_left_is_told_where_nothing_is_deployed() -> None:
     assert "Nothing is deployed." in text
     assert "/home/a/.homesplit" in text
     assert "half made" in text
+
+
+def test_a_narrow_card_tells_the_share_and_the_time_left() -> None:
+    told = (sample_run.deploy_planned(), sample_run.deploying())
+    assert "157 MB of 734 MB, 9 min 10 s left" in shown(*told, width=120)
+    told = (sample_run.deploy_planned(), sample_run.deploying())
+    assert "21 %, 9 min 10 s left" in shown(*told, width=80)
 
 
 def test_beside_the_changes_it_is_told_what_lies_there() -> None:

@@ -17,7 +17,8 @@ from homesplit.core.workload import LengthClass, Targets
 from homesplit.view.charts import requests_chart
 from homesplit.view.history import SLOTS, History
 from homesplit.view.link_use import Moves, link_use
-from homesplit.view.monitor import panel, recent, span_words
+from homesplit.view.monitor import recent, span_words
+from homesplit.view.panels import Seen, panel
 from homesplit.view.prompt_classes import place_by_length, prompt_classes
 from homesplit.view.running import running
 from homesplit.view.scatter import scatter
@@ -84,7 +85,7 @@ def test_classes_of_the_same_lengths_are_one() -> None:
 def test_a_class_has_a_figure_of_its_own() -> None:
     engine = Engine(requests=(done("s", 1, ttft_s=1), done("l", 2, prompt=300, ttft_s=3)))
     classes = prompt_classes(Load(classes=(kind("short", 8, 16), kind("long", 200, 400))))
-    found = panel(recent(engine, 5.0), "ttft", Targets(), classes)
+    found = panel(Seen(recent(engine, 5.0), classes), "ttft", Targets())
     assert found.by_class == (("short", 1.0), ("long", 3.0))
 
 

@@ -31,6 +31,19 @@ def test_nothing_that_goes_on_is_no_line() -> None:
     assert work() == ""
 
 
+def test_a_load_that_goes_on_until_it_is_stopped_has_no_time_left() -> None:
+    told = work(began("bench"), LOAD, after(5.0), screen="monitor")
+    assert "load" in told
+    assert "left" not in told
+    assert "%" not in told
+
+
+def test_the_load_of_a_measurement_has() -> None:
+    told = work(began("repeat"), began("bench"), LOAD, after(5.0), screen="monitor")
+    assert "25 %" in told
+    assert told.endswith("left")
+
+
 def test_a_counted_step_shows_its_share_and_the_time_left() -> None:
     step = events.Progress(stage="probe", step="link", done=1.0, total=4.0, left_s=6.0)
     told = work(began("probe"), step, screen="machines")

@@ -76,12 +76,12 @@ class DeployScreen(StageScreen):
         else:
             self.controller.deploy()
 
-    def action_stop_or_back(self) -> None:
-        """Escape: ask to stop what runs, else back."""
-        if self.at_work is not None:
+    async def action_stop_or_back(self) -> None:
+        """Escape: a told error goes first, then what runs is asked to stop, else back."""
+        if self.at_work is not None and not self.state.failures:
             self.action_stop()
         else:
-            self.go("plan")
+            await self.app.run_action("back")
 
     @work
     async def action_down(self) -> None:

@@ -16,11 +16,17 @@ from textual.widgets import Input
 from homesplit.tui.screens.over import Over
 from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import LinesView
-from homesplit.view.spans import EMPTY, Lines, wrap
+from homesplit.view.spans import EMPTY, Line, Lines, Span, wrap
 
 
 def _paragraphs(text: str, width: int) -> Lines:
-    return tuple(row for part in text.split("\n") for row in (wrap(part, width) or (EMPTY,)))
+    """Each line of the text broken to the width, as far to the right as it stood."""
+    rows: list[Line] = []
+    for part in text.split("\n"):
+        margin = " " * min(len(part) - len(part.lstrip()), width // 2)
+        broken = wrap(part, width - len(margin)) or (EMPTY,)
+        rows.extend((Span(margin), *row) if margin else row for row in broken)
+    return tuple(rows)
 
 
 class Question(Over[bool]):

@@ -20,9 +20,10 @@ from homesplit.tui.screens.dialogs import Question, Reading
 from homesplit.tui.screens.pick import Pick
 from homesplit.tui.widgets.lines import LinesView, MovingLines, subtitle
 from homesplit.tui.widgets.rows import Rows
-from homesplit.view import charts, monitor, road, stalls, timeline
+from homesplit.view import charts, ledger, monitor, road, stalls, timeline
 from homesplit.view.history import History
 from homesplit.view.link_use import Moves
+from homesplit.view.panels import Seen, panel, panel_lines
 from homesplit.view.prompt_classes import legend, prompt_classes
 from homesplit.view.running import running, running_row
 from homesplit.view.scatter import scatter
@@ -30,7 +31,7 @@ from homesplit.view.spans import Lines, crop, line, wrap
 from homesplit.view.trails import Trails
 from homesplit.view.watch import Watch
 
-STRIP_S = 0.4
+STRIP_S = 0.5
 """The strips move this often, and no more than a column at a time is worth."""
 FIGURES_S = 1.5
 SLOW_S = 3.0
@@ -63,6 +64,7 @@ class MonitorScreen(StageScreen):
         self._watch, self._history, self._moves = Watch(), History(), Moves()
         self._trails = Trails()
         self._minute: tuple[Done, ...] = ()
+        self._seen = Seen((), ())
         self._moved_s = 0.0
 
     def compose_body(self) -> ComposeResult:
@@ -83,7 +85,7 @@ class MonitorScreen(StageScreen):
                     yield MovingLines(partial(self._chart_lines, which), id=f"plot-{which}")
         with Vertical(id="requests", classes="panel") as requests:
             requests.border_title = "Last requests"
-            requests.border_subtitle = Content(monitor.ledger_legend())
+            requests.border_subtitle = Content(ledger.legend())
             yield LinesView(self._unserved, id="unserved")
             yield Rows(id="request-rows", live=True)
         with Vertical(id="boxes-panel", classes="panel") as boxes:
@@ -138,15 +140,9 @@ class MonitorScreen(StageScreen):
         now_s = self.now_s
         if which == "goodput":
             return monitor.goodput_lines(self.state, self._minute, now_s, width, height)
-        found = monitor.panel(
-            self._minute,
-            which,
-            self.state.choices.targets,
-            prompt_classes(self.state.load),
-            self._history.of(which, now_s),
-        )
+        targets, history = self.state.choices.targets, self._history.of(which, now_s)
         source = self.state.choices.targets_from[which != "ttft"]
-        return monitor.panel_lines(found, width, height, source)
+        return panel_lines(panel(self._seen, which, targets, history), width, height, source)
 
     def _strips(self, width: int, height: int) -> Lines:
         names = monitor.box_names(self.state)
@@ -208,6 +204,7 @@ class MonitorScreen(StageScreen):
         self._look()
         now_s = self.now_s
         self._minute = monitor.recent(self.state.engine, now_s)
+        self._seen = Seen(self._minute, prompt_classes(self.state.load))
         span = monitor.span_words(self.state.engine, now_s)
         for which in (*TILES, "goodput"):
             tile = self.query_one(f"#tile-{which}", LinesView)
@@ -241,9 +238,9 @@ class MonitorScreen(StageScreen):
         rows.set_rows(
             (
                 *((one.request_id, running_row(one, now_s, width)) for one in now),
-                *monitor.ledger_rows(engine.records, dones, width),
+                *ledger.rows(engine.records, dones, width),
             ),
-            monitor.ledger_header(width),
+            ledger.header(width),
         )
         rows.display = bool(engine.records or now)
         unserved = self.query_one("#unserved")
@@ -267,7 +264,7 @@ class MonitorScreen(StageScreen):
         current = self.query_one("#request-rows", Rows).current
         record = next((r for r in self.state.engine.records if r.request_id == current), None)
         if record is not None:
-            detail = monitor.request_detail(record, min(self.size.width - 10, 100))
+            detail = ledger.request_detail(record, min(self.size.width - 10, 100))
             self.app.push_screen(Reading("One request, from receipt to last token", detail))
 
     def action_mode(self) -> None:

@@ -59,10 +59,10 @@ class Over(ModalScreen[_T]):
         return stack[place - 1] if place else None
 
     def on_resize(self, event: events.Resize) -> None:
-        """Lay out this one, and those behind only when the window has another size."""
+        """Lay out this one and those behind, each only when it was for another size."""
         event.prevent_default().stop()
         for screen in reversed(self.app.screen_stack):
-            if screen is self or screen.size != event.size:
+            if screen._compositor.size != event.size:  # pyright: ignore[reportPrivateUsage]
                 screen._screen_resized(event.size)  # pyright: ignore[reportPrivateUsage]
 
 

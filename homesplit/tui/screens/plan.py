@@ -146,11 +146,14 @@ class PlanScreen(StageScreen):
 
     def action_fit(self) -> None:
         """Targets that these boxes can hold, in place of the ones asked about."""
-        self.controller.take_suited()
+        if not self.controller.take_suited():
+            self.tell("The advice names no targets to take: either these are held, or none would.")
 
     def action_map(self) -> None:
         """The map's other rows."""
-        if self.state.plan is not None:
+        if self.state.plan is None:
+            self.tell("There is no map yet: enter works out the advice.")
+        else:
             self.controller.turn_map()
 
     def action_advance(self) -> None:

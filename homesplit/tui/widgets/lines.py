@@ -46,6 +46,7 @@ class LinesView(Widget):
         self._drawn: tuple[int, int, Lines] | None = None
         self._painted: tuple[int, int, Lines] | None = None
         """What the screen shows; `_drawn` may be another width's, made for the layout."""
+        self._ground = Ground(self)
 
     def set_draw(self, draw: Draw) -> None:
         """Show something else from now on."""
@@ -64,6 +65,9 @@ class LinesView(Widget):
         if painted is None or painted[:2] != self._room or len(made) != len(painted[2]):
             if made or self.size.height:
                 self.refresh(layout=auto)
+            if not made:
+                # Without a line nothing is asked to be painted, so nobody else would note it.
+                self._painted = self._drawn
         elif made != painted[2]:
             changed = [y for y, (a, b) in enumerate(zip(made, painted[2], strict=True)) if a != b]
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
@@ -91,26 +95,25 @@ class LinesView(Widget):
         """As many rows as the view gives lines for this width."""
         return len(self._lines(width, 0))
 
+    def render_line(self, y: int) -> Strip:
+        """One of the view's lines; what is selected takes Textual's own, slower way."""
+        if self.ALLOW_SELECT and self.text_selection is not None:
+            return super().render_line(y)
+        lines = self._current()
+        self._painted = self._drawn
+        if y >= len(lines):
+            return self._ground.blank(self.size.width)
+        strip = self._ground.strip(lines[y])
+        return strip.apply_offsets(0, y) if self.ALLOW_SELECT else strip
+
     def render(self) -> Content:
-        """The view's lines."""
+        """The view's lines, for what reads or selects them."""
         lines = self._current()
         self._painted = self._drawn
         return lines_to_content(lines)
 
 
 class MovingLines(LinesView):
-    """Lines that change several times a second: quick to paint, and not to be selected."""
+    """Lines that change several times a second: not to be selected, for they would not stay."""
 
     ALLOW_SELECT = False
-
-    def __init__(self, draw: Draw | None = None, *, id: str | None = None) -> None:
-        super().__init__(draw, id=id)
-        self._ground = Ground(self)
-
-    def render_line(self, y: int) -> Strip:
-        """One of the view's lines."""
-        lines = self._current()
-        self._painted = self._drawn
-        if y < len(lines):
-            return self._ground.strip(lines[y])
-        return self._ground.blank(self.size.width)

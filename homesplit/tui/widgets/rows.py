@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import events
@@ -16,7 +17,8 @@ from homesplit.tui.theme import SIXTEEN
 from homesplit.tui.widgets.ground import Ground
 from homesplit.view.spans import Line, crop, fit
 
-Row = tuple[str, Line]
+Row = tuple[str, Line | Callable[[], Line]]
+"""An id and a line, or what makes the line once it is to be seen."""
 CURSOR, CURSOR_AWAY = "on $foreground 14%", "on $panel"
 
 
@@ -76,6 +78,7 @@ class Rows(Widget, can_focus=True):
         super().__init__(id=id)
         self._live = live
         self._rows: tuple[Row, ...] = ()
+        self._made: dict[int, Line] = {}
         self._header = header
         self._grow = grow
         self._cursor = 0
@@ -94,7 +97,7 @@ class Rows(Widget, can_focus=True):
         current = self.current
         grown = len(rows) != len(self._rows)
         before = self._shown()
-        self._rows, self._header = rows, header
+        self._rows, self._header, self._made = rows, header, {}
         place = next((n for n, (key, _) in enumerate(rows) if key == current), None)
         if self._live and self._cursor == 0:
             place = 0
@@ -108,9 +111,17 @@ class Rows(Widget, can_focus=True):
         """What each line of the widget shows now."""
         first = self._first()
         head: list[object] = [self._header] if self._header else []
-        rows = self._rows[first : first + self.size.height - len(head)]
-        shown = head + [(parts, first + n == self._cursor) for n, (_, parts) in enumerate(rows)]
+        last = min(first + self.size.height - len(head), len(self._rows))
+        shown = head + [(self._line(n), n == self._cursor) for n in range(first, last)]
         return shown + [None] * (self.size.height - len(shown))
+
+    def _line(self, place: int) -> Line:
+        """A row's line, made when it is first asked for."""
+        known = self._made.get(place)
+        if known is None:
+            line = self._rows[place][1]
+            known = self._made[place] = line() if callable(line) else line
+        return known
 
     def _paint_from(self, before: list[object]) -> None:
         """Paint the lines that are no longer as they were."""
@@ -174,7 +185,7 @@ class Rows(Widget, can_focus=True):
         place = self._first() + y - bool(self._header)
         if place >= len(self._rows):
             return self._ground.blank(width)
-        parts = crop(self._rows[place][1], width)
+        parts = crop(self._line(place), width)
         if place != self._cursor:
             return self._ground.strip(parts)
         cursor = CURSOR if self.has_focus else CURSOR_AWAY
