@@ -84,6 +84,7 @@ def test_it_answers_only_the_question_that_was_measured() -> None:
     assert not known.answers(("a", "b"), "other", load(), 1e9)
     assert not known.answers(("a", "b"), name, load(users=2), 1e9)
     assert not known.answers(("a", "b"), name, load(), 2e9)
+    assert not known.answers(("a", "b"), name, load(), 1e9, "int8")
     stricter = structs.replace(load(), targets=Targets(ttft_s=0.1, tpot_s=None))
     assert not known.answers(("a", "b"), name, stricter, 1e9)
 

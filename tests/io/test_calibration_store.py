@@ -55,6 +55,15 @@ def test_another_box_model_or_kv_size_gets_no_fit(paths: Paths) -> None:
     assert calibration_store.load(paths, "atlas", "SHA256:a", "smollm2-135m", (1,)) is None
 
 
+def test_steps_with_int8_weights_are_no_fit_for_others(paths: Paths) -> None:
+    int8 = replace(FIT, fingerprint="f2", weights="int8", at="2026-11-30T10:00:00+00:00")
+    for fit in (FIT, int8):
+        calibration_store.save(paths, fit)
+    whose = (paths, "atlas", "SHA256:a", "smollm2-135m", SIZES)
+    assert calibration_store.load(*whose) == FIT
+    assert calibration_store.load(*whose, "int8") == int8
+
+
 def test_a_broken_file_is_passed_over(paths: Paths) -> None:
     calibration_store.save(paths, FIT).with_name("broken.json").write_text("{")
     assert calibration_store.list_all(paths) == (FIT,)
