@@ -13,6 +13,7 @@ from aiohttp import web
 from homesplit_engine.config import ConfigError, RouterConfig, WorkerAddress
 from homesplit_engine.keys import make_keys, write_keys
 from homesplit_engine.router import listen as listening
+from homesplit_engine.router.gate import is_open
 from homesplit_engine.router.listen import listen
 from homesplit_engine.router.server import serving
 
@@ -145,6 +146,26 @@ async def test_an_empty_name_of_a_key_file_is_not_taken_for_a_wish_to_have_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert (await refusal(keyed(tmp_path, ""))).startswith(".: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "remote", "is_let_in"),
+    [
+        ("/health", "127.0.0.1", True),
+        ("/metrics", "::1", True),
+        ("/metrics", "192.168.1.7", False),
+        ("/health", "fd00::7", False),
+        ("/health", "fe80::7%eth0", False),
+        ("/health", "", False),
+        ("/health", None, False),
+        ("/v1/models", "127.0.0.1", False),
+        ("/health/../v1/models", "127.0.0.1", False),
+    ],
+)
+def test_only_the_routers_own_box_asks_for_health_and_metrics_without_the_key(
+    path: str, remote: str | None, is_let_in: bool
+) -> None:
+    assert is_open(path, remote) is is_let_in
 
 
 @pytest.mark.parametrize("key", ["", "x" * 39, "~" * 40], ids=["none", "too short", "no Z85"])

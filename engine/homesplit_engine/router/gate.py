@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import ipaddress
 import logging
 import re
 import uuid
@@ -23,7 +24,7 @@ from homesplit_engine.router.health import NAME as HEALTH
 
 log = logging.getLogger("homesplit.router")
 OPEN_PATHS = frozenset({"/health", "/metrics"})
-"""Asked by supervisors and dashboards, which have no key."""
+"""Asked by supervisors and dashboards of the router's own box, which have no key."""
 _ECHO: web.RequestKey[str] = web.RequestKey("echo", str)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
@@ -85,8 +86,18 @@ def own_id(given: str, board: Board) -> Generator[str]:
         board.release(own)
 
 
+def is_open(path: str, remote: str | None) -> bool:
+    """Whether who asks for this path from this address needs no key."""
+    if path not in OPEN_PATHS or remote is None:
+        return False
+    try:
+        return ipaddress.ip_address(remote).is_loopback
+    except ValueError:
+        return False
+
+
 def _check_key(request: web.Request, api_key: bytes | None) -> None:
-    if api_key is None or request.path in OPEN_PATHS:
+    if api_key is None or is_open(request.path, request.remote):
         return
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     key = given.strip().encode("utf-8", errors="replace")
