@@ -232,13 +232,21 @@ def _card(state: RunState, name: str, number: int, width: int, tall: bool) -> Li
     if profile is None:
         return (letter, EMPTY, *wrap("Not measured yet: p measures it.", width, "dim"))
     others = [state.profiles[box] for box in state.choices.boxes if box in state.profiles]
-    what = clean(profile.accelerators[0].name if profile.accelerators else profile.cpu or "")
-    rows: list[Line] = [crop((*letter, Span(f"{profile.device} {what}", "dim")), width)]
+    rows: list[Line] = [
+        crop((*letter, Span(f"{profile.device} {clean(computes(profile))}", "dim")), width)
+    ]
     draw = _measure_tall if tall else _measure
     for label, reading, compared, show in _measures(profile, others):
         top = max((other.value for other in compared if other.value), default=reading.value or 0)
         rows.extend(draw(label, reading, top, show, role, width))
     return tuple(rows)
+
+
+def computes(profile: BoxProfile) -> str:
+    """What the model runs on there: the GPU's name, or the processor's, whatever else it has."""
+    if profile.device != "cpu" and profile.accelerators:
+        return profile.accelerators[0].name
+    return profile.cpu or ""
 
 
 Show = Callable[[float | None], str]

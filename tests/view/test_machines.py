@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from homesplit.core import events
+from homesplit.core.machine import Accelerator, BoxProfile
 from homesplit.core.reading import unknown
 from homesplit.core.state import RunState, apply
 from homesplit.view import machines
@@ -68,3 +69,20 @@ def test_what_was_not_measured_is_compared_with_nothing() -> None:
     assert machines.meaning(told, 200) == ()
     assert "– no torch" in plain(machines.cards(told, 116))
     assert machines.meaning(RunState(), 200) == ()
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "told"),
+    [
+        ("cuda", ("RTX 4090", "UHD 770"), "RTX 4090"),
+        ("cpu", ("Radeon 780M",), "Ryzen 7"),
+        ("cpu", (), "Ryzen 7"),
+        ("mps", (), "Ryzen 7"),
+    ],
+)
+def test_a_box_is_known_by_what_computes_there(
+    device: str, gpus: tuple[str, ...], told: str
+) -> None:
+    found = tuple(Accelerator(name=name) for name in gpus)
+    box = BoxProfile(name="b", source="probe", device=device, cpu="Ryzen 7", accelerators=found)
+    assert machines.computes(box) == told
