@@ -1,6 +1,6 @@
 # make demo    the terminal app on this machine alone (Python 3.11 or newer is all it needs)
 # make test    everything that is checked: linters, types, import rules, tests
-# make test-long   the long lab tests: broken deployments, and the app driven by keys
+# make test-long   the long lab tests: broken deployments, and the app driven by keys on two boxes
 # make check   the same without the tests
 # make screenshots   the pictures in screenshots/, from a real run
 # make clean   removes what the others made here

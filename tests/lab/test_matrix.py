@@ -138,7 +138,7 @@ CELLS = sorted(short_cells(), key=lambda cell: cell.through_wire)
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
 @pytest.mark.lab
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_nothing_is_lost_and_no_text_changes(stands: Stands, cell: Cell) -> None:
     stand, answers = stands.of(cell)
     for _ in range(TRIES):
