@@ -34,7 +34,10 @@ def _planned(state: RunState, event: Event) -> bool:
 
 
 def _deploying(state: RunState, event: Event) -> bool:
-    return isinstance(event, events.Progress) and event.stage == "deploy"
+    """Both boxes are in the middle of something that is counted."""
+    told = state.stage("deploy").progress
+    midway = {p.box for p in told if p.box and p.total and 0.3 < p.done / p.total < 0.8}
+    return isinstance(event, events.Progress) and event.stage == "deploy" and len(midway) == 2
 
 
 def _in(mode: str, prefill: str | None = None) -> Wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import cast
 
 import pytest
@@ -252,6 +253,29 @@ async def test_the_cursor_stays_with_the_newest_until_it_is_moved(make_app: Make
         rows.action_move(1)
         rows.set_rows(rows_of("d", "c", "b", "a"))
         assert rows.current == "b"
+
+
+async def test_a_row_is_made_only_when_it_is_to_be_seen(make_app: MakeApp) -> None:
+    app = make_app()
+    made: list[int] = []
+
+    def row(number: int) -> Line:
+        made.append(number)
+        return line(str(number))
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, "4")
+        rows = Rows(live=True)
+        await app.screen.mount(rows)
+        await settled(pilot)
+        room = rows.size.height
+        assert room > 0
+        rows.set_rows(tuple((str(number), partial(row, number)) for number in range(500)))
+        await settled(pilot)
+        assert made == list(range(room))
+        rows.action_move(9999)
+        await settled(pilot)
+        assert made[room:] == list(range(500 - room, 500))
 
 
 @pytest.mark.parametrize("name", road.SCREENS)
