@@ -6,7 +6,6 @@ Those of many rows want it laid out in panels; that copy is kept where there is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,12 @@ from torch import nn
 from torch.nn.functional import silu
 
 from homesplit_engine.compiled.outer import WIDE
-from homesplit_engine.compiled.panels import add_panel_product, can_panel, in_panels
+from homesplit_engine.compiled.panels import (
+    add_int8_panel_product,
+    add_panel_product,
+    can_panel,
+    in_panels,
+)
 from homesplit_engine.compiled.products import add_int8_product, add_product
 from homesplit_engine.compiled.rows import gate, to_int16
 from homesplit_engine.compiled.tiles import INT8_STEP
@@ -27,6 +31,8 @@ SMALLEST = 1e-30
 _BYTE_MOST, _SHORT_MOST, _INT_MOST = 127, 2**15 - 1, 2**31 - 1
 FEW_ROWS = 16
 """Up to so many rows the product with the weight as it lies is at least as quick as with panels."""
+INT8_ROWS = 64
+"""The same with int8 weights."""
 TORCH_ROWS = 128
 """Without panels torch's own product is quicker for more than so many."""
 
@@ -133,10 +139,12 @@ class Int8Linear(nn.Module):
     """`nn.Linear` with weights of 8 bits, a scale per output, and inputs of up to 16, one per row.
 
     The inputs have as many levels as their sums of products leave room for in 32 bits, so that
-    every sum is exact: a row's answer is the same to the last bit whatever rows are beside it.
+    every sum is exact: a row's answer is the same to the last bit whatever rows are beside it, up
+    to INT8_ROWS of them. For more the inputs stay floats and the weights become some, panel by
+    panel as they are used, where with `copy` they are kept in panels too.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, *, copy: bool) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
@@ -150,6 +158,8 @@ class Int8Linear(nn.Module):
         self._width = -(-self.in_features // INT8_STEP) * INT8_STEP
         self._weight = np.zeros((self.out_features, self._width), np.int8)
         self._weight[:, : self.in_features] = np.rint(weight / self._scales[:, None])
+        laid_out = copy and can_panel(self.in_features)
+        self._panels = in_panels(self._weight[:, : self.in_features]) if laid_out else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
@@ -169,6 +179,10 @@ class Int8Linear(nn.Module):
         self._add(out, rows)
 
     def _add(self, out: Array, rows: Array) -> None:
+        if self._panels is not None and len(rows) > INT8_ROWS:
+            threads = torch.get_num_threads()
+            add_int8_panel_product(rows, self._panels, self._scales, out, threads=threads)
+            return
         whole = np.zeros((len(rows), self._width), np.int16)
         worth = np.empty(len(rows), np.float32)
         to_int16(rows, self._levels, whole, worth)
@@ -204,25 +218,25 @@ def hasten_linears(model: nn.Module, *, copy: bool) -> int:
     With `copy` the weights are kept in panels too, but for those of the model's head: of a prompt
     it sees one row.
     """
-    heads = {id(head) for head in (getattr(model, name, None) for name in _HEADS)}
-    return _replace(
-        model, nn.Linear, lambda found: FastLinear(found, copy=copy and id(found) not in heads)
-    )
+    return _replace(model, FastLinear, copy=copy)
 
 
-def quantise_linears(model: nn.Module) -> int:
-    """Replaces every plain linear layer of a model by an int8 one; returns how many."""
-    return _replace(model, nn.Linear, Int8Linear)
+def quantise_linears(model: nn.Module, *, copy: bool) -> int:
+    """Replaces every plain linear layer of a model by an int8 one; returns how many.
+
+    `copy` as in `hasten_linears`.
+    """
+    return _replace(model, Int8Linear, copy=copy)
 
 
-def _replace(model: nn.Module, old: type, new: Callable[[Any], nn.Module]) -> int:
+def _replace(model: nn.Module, new: type[FastLinear] | type[Int8Linear], *, copy: bool) -> int:
     found = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) is old
+        if type(child) is nn.Linear
     ]
     with torch.inference_mode():
         for parent, name, child in found:
-            setattr(parent, name, new(child))
+            setattr(parent, name, new(child, copy=copy and name not in _HEADS))
     return len(found)

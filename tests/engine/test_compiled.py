@@ -15,7 +15,12 @@ import pytest
 import torch
 from homesplit_engine.compiled import rows, warm
 from homesplit_engine.compiled.outer import DEEP, WIDE
-from homesplit_engine.compiled.panels import NEAR_INPUTS, add_panel_product, in_panels
+from homesplit_engine.compiled.panels import (
+    NEAR_INPUTS,
+    add_int8_panel_product,
+    add_panel_product,
+    in_panels,
+)
 from homesplit_engine.compiled.panels import NEAR_ROWS as PANEL_ROWS
 from homesplit_engine.compiled.products import BLOCK, NEAR_ROWS, add_int8_product, add_product
 from homesplit_engine.compiled.prompt import KEYS, QUERIES, attend_prompt
@@ -238,6 +243,18 @@ def test_a_product_by_panels_is_added_whatever_the_number_of_rows(
         x, out = drawn(count, ins, seed=count), np.ones((count, outs), np.float32)
         add_panel_product(x, panels, out, threads=threads)
         close(out, 1 + x @ weight.T)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("outs", [1, WIDE, 2 * WIDE + 5])
+@pytest.mark.parametrize("ins", [DEEP, NEAR_INPUTS + DEEP])
+def test_int8_weights_in_panels_count_with_their_scales(ins: int, outs: int, threads: int) -> None:
+    weight = np.random.default_rng(0).integers(-127, 128, (outs, ins)).astype(np.int8)
+    panels, scales = in_panels(weight), drawn(outs, seed=1) ** 2 / np.float32(127)
+    for count in (0, 1, 7, PANEL_ROWS + 1):
+        x, out = drawn(count, ins, seed=count), np.ones((count, outs), np.float32)
+        add_int8_panel_product(x, panels, scales, out, threads=threads)
+        close(out, 1 + x @ (weight * scales[:, None]).T)
 
 
 def test_a_row_gets_the_same_bits_from_panels_whatever_rows_are_beside_it() -> None:

@@ -18,7 +18,7 @@ from homesplit_engine.compiled.pool import pool
 
 Floats = NDArray[np.float32]
 
-NEAR_ROWS = 96
+NEAR_ROWS = 192
 NEAR_INPUTS = 288
 """Of a panel at a time at most; each a multiple of what a tile takes."""
 
@@ -28,10 +28,10 @@ def can_panel(inputs: int) -> bool:
     return inputs % DEEP == 0
 
 
-def in_panels(weight: Floats) -> Floats:
+def in_panels(weight: NDArray[Any]) -> NDArray[Any]:
     """out x in -> panels x in x WIDE; the last is filled up with zeros."""
     outs, inputs = weight.shape
-    panels = np.zeros((-(-outs // WIDE), inputs, WIDE), np.float32)
+    panels = np.zeros((-(-outs // WIDE), inputs, WIDE), weight.dtype)
     for number, panel in enumerate(panels):
         part = weight[number * WIDE : (number + 1) * WIDE]
         panel[:, : len(part)] = part.T
@@ -45,6 +45,41 @@ def add_panel_product(x: Floats, panels: Floats, out: Floats, *, threads: int = 
         return
     with pool(threads) as parts:
         _shared(x, panels, out, parts)
+
+
+def add_int8_panel_product(
+    x: Floats, panels: NDArray[np.int8], scales: Floats, out: Floats, *, threads: int = 1
+) -> None:
+    """The same with weights of 8 bits, each output's with its scale; inputs stay as they are."""
+    if threads == 1:
+        _int8_part(x, panels, scales, out, 0, len(panels))
+        return
+    with pool(threads) as parts:
+        _int8_shared(x, panels, scales, out, parts)
+
+
+@njit(**OPTIONS)
+def _int8_part(x: Any, panels: Any, scales: Any, out: Any, first: int, end: int) -> None:
+    rows, inputs = x.shape
+    floats = np.empty((NEAR_INPUTS, WIDE), np.float32)
+    for k in range(0, inputs, NEAR_INPUTS):
+        last = min(k + NEAR_INPUTS, inputs)
+        for m in range(0, rows, NEAR_ROWS):
+            near = x[m : min(m + NEAR_ROWS, rows), k:last]
+            for panel in range(first, end):
+                into = out[m : m + len(near), panel * WIDE : (panel + 1) * WIDE]
+                _as_floats(panels[panel, k:last], scales[panel * WIDE :], into.shape[1], floats)
+                _add_panel(near, floats[: last - k, :WIDE], into)
+
+
+@njit(**OPTIONS)
+def _as_floats(whole: Any, scales: Any, count: int, floats: Any) -> None:
+    worth = np.zeros(WIDE, np.float32)
+    for n in range(count):
+        worth[n] = scales[n]
+    for k in range(len(whole)):
+        for n in range(WIDE):
+            floats[k, n] = np.float32(whole[k, n]) * worth[n]
 
 
 @njit(**OPTIONS)
@@ -92,3 +127,11 @@ def _shared(x: Any, panels: Any, out: Any, parts: int) -> None:
     count = len(panels)
     for part in prange(parts):  # pyright: ignore[reportGeneralTypeIssues]
         _part(x, panels, out, count * part // parts, count * (part + 1) // parts)
+
+
+@njit(parallel=True, **OPTIONS)
+def _int8_shared(x: Any, panels: Any, scales: Any, out: Any, parts: int) -> None:
+    count = len(panels)
+    for part in prange(parts):  # pyright: ignore[reportGeneralTypeIssues]
+        first, end = count * part // parts, count * (part + 1) // parts
+        _int8_part(x, panels, scales, out, first, end)

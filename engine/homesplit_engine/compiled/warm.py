@@ -12,7 +12,11 @@ import numpy as np
 
 from homesplit_engine.compiled import KEPT_IN, rows
 from homesplit_engine.compiled.outer import WIDE
-from homesplit_engine.compiled.panels import add_panel_product, in_panels
+from homesplit_engine.compiled.panels import (
+    add_int8_panel_product,
+    add_panel_product,
+    in_panels,
+)
 from homesplit_engine.compiled.products import add_int8_product, add_product
 from homesplit_engine.compiled.prompt import attend_prompt
 from homesplit_engine.compiled.tiles import INT8_STEP
@@ -97,6 +101,8 @@ def _use_all(*, int8: bool, threads: int) -> None:
         rows.to_int16(row, one, whole, worth)
         weight = np.zeros((1, INT8_STEP), np.int8)
         add_int8_product(whole, worth, weight, worth, out[:, :1].copy(), threads=threads)
+        panels = in_panels(weight)
+        add_int8_panel_product(row, panels, worth, out[:, :1].copy(), threads=threads)
     else:
         add_product(row, row, out[:, :1].copy(), threads=threads)
         add_panel_product(row, in_panels(row), out[:, :1].copy(), threads=threads)
