@@ -108,6 +108,8 @@ async def typed(lab: Lab) -> AsyncGenerator[Typed]:
     """The command that looks at the box, at a terminal."""
     keyboard, terminal = os.openpty()
     process = await asyncio.create_subprocess_exec(
+        # Who runs the tests in the background has it ignored, and so would the command.
+        *("env", "--default-signal=INT"),
         *(sys.executable, "-m", "homesplit", LOOK, "box"),
         env=environment(lab),
         stdin=terminal,
