@@ -205,10 +205,11 @@ def can_hasten(device: torch.device, dtype: torch.dtype) -> bool:
     return device.type == "cpu" and dtype == torch.float32
 
 
-def copy_fits(model: nn.Module) -> bool:
+def copy_fits(model: nn.Module, *, int8: bool = False) -> bool:
     """Whether a copy of the linear layers' weights takes at most a quarter of the free memory."""
     linears = [module for module in model.modules() if type(module) is nn.Linear]
-    needed = sum(linear.weight.numel() * linear.weight.element_size() for linear in linears)
+    sizes = (1 if int8 else linear.weight.element_size() for linear in linears)
+    needed = sum(linear.weight.numel() * size for linear, size in zip(linears, sizes, strict=True))
     return needed <= psutil.virtual_memory().available // 4
 
 

@@ -95,7 +95,7 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
     )
     if weights == "int8":
         # Only now: what was compared above are the weights as they came.
-        quantise_linears(model, copy=copy_fits(model))
+        quantise_linears(model, copy=copy_fits(model, int8=True))
     if isinstance(model, LeanModel):
         model.ready()
     return LoadedModel(

@@ -115,15 +115,15 @@ def _conversation_bytes(asked: Asked, *, ours: bool) -> float:
 def second_copy(box: BoxProfile, shape: ModelShape) -> float:
     """Bytes of the copy of the linear layers that the engine keeps on this box for many rows.
 
-    It does so for fp32 on a processor, where all linear layers are at most a quarter of the
-    memory that is free beside the weights (`kernels.copy_fits`); the output head has no copy
-    (`hasten_linears`), and int8 weights have one layout for any number of rows.
+    It does so on a processor with float32 or int8 weights, where those of all linear layers are
+    at most a quarter of the memory that is free beside the weights as they came
+    (`kernels.copy_fits`); the output head has no copy (`hasten_linears`).
     """
-    if box.device != "cpu" or shape.dtype != "fp32" or shape.table_bytes:
+    if box.device != "cpu" or shape.dtype != "fp32":
         return 0.0
-    width = DTYPE_BYTES["fp32"]
+    width = DTYPE_BYTES["int8" if shape.table_bytes else "fp32"]
     linear = width * (shape.parameters - shape.embedding_parameters)
-    free = (box.memory_bytes.value or 0.0) - shape.weights_bytes
+    free = (box.memory_bytes.value or 0.0) - DTYPE_BYTES["fp32"] * shape.parameters
     return linear - width * shape.head_parameters if linear <= free / 4.0 else 0.0
 
 
