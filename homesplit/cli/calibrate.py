@@ -7,12 +7,12 @@ import asyncio
 
 import msgspec
 
-from homesplit.cli.load_arguments import add_server_arguments, api_key_of
+from homesplit.cli.load_arguments import add_server_arguments, on_target
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.core import say
 from homesplit.core.calibration import Calibration
 from homesplit.core.explain import ROUGH
-from homesplit.stages.bench import Target, deployed
+from homesplit.stages.bench import Target
 from homesplit.stages.calibrate import CalibrateResult, calibrate
 from homesplit.stages.context import Context
 
@@ -39,11 +39,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _calibrate(ctx: Context, args: argparse.Namespace) -> CalibrateResult:
-    if args.url:
-        key = api_key_of(args)
-        return await calibrate(ctx, Target(url=args.url, api_key=key, model=args.model))
-    async with deployed(ctx) as target:
+    async def against(target: Target) -> CalibrateResult:
         return await calibrate(ctx, target)
+
+    return await on_target(ctx, args, against)
 
 
 def _line(fit: Calibration) -> str:

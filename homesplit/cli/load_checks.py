@@ -79,6 +79,11 @@ def check_server(args: argparse.Namespace) -> None:
         _refuse(args, ("api_key_file",), "a deployment has its own key", "Give --url U as well.")
 
 
+def refuse_server(args: argparse.Namespace, why: str) -> None:
+    """Raises UsageError for a server that is named and won't be asked."""
+    _refuse(args, ("url", "api_key_file", "model", "api"), why)
+
+
 def check_also(args: argparse.Namespace) -> None:
     """Raises UsageError for what is told of another server that isn't named."""
     if not args.also:

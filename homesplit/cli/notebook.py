@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from homesplit.cli.load_arguments import add_server_arguments, api_key_of
+from homesplit.cli.load_checks import check_server, refuse_server
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.cli.progress_line import with_progress_line
 from homesplit.core.entry import KINDS
@@ -98,14 +100,17 @@ async def _again(ctx: Context, args: argparse.Namespace) -> Repeated:
     """On the server named, else the entry's own, else the current deployment; or on boxes."""
     entry, raw = show_entry(ctx, args.entry)
     if not needs_server(entry) or not repeatable(entry, raw):
+        refuse_server(args, f"entry {entry.number} is a {entry.kind} and asks no server")
         return await repeat(ctx, entry, raw, None)
     url = args.url or url_of(entry)
     if url:
         key = api_key_of(args)
         target = Target(url=url, api_key=key, model=args.model, api=args.api)
         return await repeat(ctx, entry, raw, target)
+    check_server(args)
     async with deployed(ctx) as target:
-        return await repeat(ctx, entry, raw, target)
+        own = dataclasses.replace(target, model=args.model, api=args.api)
+        return await repeat(ctx, entry, raw, own)
 
 
 def _export(args: argparse.Namespace) -> int:

@@ -53,8 +53,9 @@ def asked(page: Page) -> str | None:
         said.append("The rate was searched: this is the first one, and each was tried so long.")
     repeats = settings.get("repeats")
     if repeats:
+        ran = "ran" if page.get("ended", True) else "was to run"
         said.append(
-            f"Each mode ran {'once' if repeats == 1 else f'{repeats} times'}"
+            f"Each mode {ran} {'once' if repeats == 1 else f'{repeats} times'}"
             f"{'' if repeats == 1 else ', the order reversed every time'}; the same times and "
             "lengths in each run, with other words so that no prefix was cached."
         )
@@ -157,7 +158,8 @@ def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     if "identical_text" in body:
         same, count = body["identical_text"], body.get("compared_prompts", 0)
         word = {True: "identical", False: "**not identical**"}.get(same, "not compared")
-        said.append(f"text of all modes over {counted(count, 'prompt')}: {word}")
+        over = f"over {counted(count, 'prompt')}: " if count else ""
+        said.append(f"text of all modes {over}{word}")
         said += [str(each["sentence"]) for each in body.get("divergences") or ()]
     return [*said, *(str(note) for note in body.get("notes") or ())]
 

@@ -17,7 +17,7 @@ from homesplit.cli.load_arguments import (
     price_of,
     workload_of,
 )
-from homesplit.cli.load_checks import check_also, check_capacity, check_server
+from homesplit.cli.load_checks import check_also, check_capacity, check_server, refuse_server
 from homesplit.cli.main import run
 from homesplit.core.load import plan_load
 from homesplit.errors import UsageError
@@ -184,6 +184,11 @@ def test_a_key_or_a_model_of_no_server_is_refused() -> None:
     also = argparse.Namespace(also=[], also_api_key_file=None, also_model="m")
     with pytest.raises(UsageError, match="--also-model"):
         check_also(also)
+
+
+def test_a_server_named_for_an_entry_that_asks_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="--url and --model can't be meant here: it is a plan"):
+        refuse_server(bare("--url", "http://127.0.0.1:1", "--model", "m"), "it is a plan")
 
 
 @pytest.mark.parametrize("command", ["bench", "compare"])

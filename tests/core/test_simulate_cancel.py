@@ -80,13 +80,15 @@ def test_those_behind_who_gives_up_wait_less() -> None:
     assert waits(relieved) < 0.7 * waits(slow)
 
 
-def test_whoever_was_cancelled_counts_as_missed() -> None:
+def test_who_gives_up_in_time_counts_neither_way_and_who_is_driven_away_as_missed() -> None:
     workload = work(0.5, after_s=0.2)
     plan = plan_load(workload, seed=5, seconds=20.0)
     result = run("colocated", workload)
     made = run_figures(result, plan, Targets(ttft_s=100.0, tpot_s=10.0))
-    assert made.cancelled == outcomes(result)["cancelled"]
-    assert made.attainment == pytest.approx(1.0 - made.cancelled / made.offered)
+    assert made.cancelled == made.left == outcomes(result)["cancelled"] > 0
+    assert made.attainment == 1.0 and made.judged == made.completed
+    late = run_figures(result, plan, Targets(ttft_s=1e-6, tpot_s=10.0))
+    assert (late.left, late.attainment) == (0, 0.0)
 
 
 @settings(max_examples=40, deadline=None)

@@ -125,7 +125,7 @@ async def test_every_run_is_in_the_notebook_before_it_is_told(tmp_path: Path) ->
     async with fake_router(EVEN) as router:
         modes = ["colocated", "split"]
         watched = replace_context(ctx, take)
-        result = await compare(watched, Target(url=router.url), modes, LOAD, seconds=1.0, repeats=2)
+        result = await compare(watched, Target(url=router.url), modes, LOAD, seconds=0.3, repeats=2)
     runs = [kept for event, kept in told if isinstance(event, CompareRun)]
     assert [len(raw) for _, raw in runs] == [1, 2, 3, 4]
     first, raw = runs[0]
@@ -148,7 +148,7 @@ async def test_a_comparison_that_broke_off_keeps_what_was_measured(tmp_path: Pat
         target = Target(url=router.url)
         with pytest.raises(RuntimeError):
             watched = replace_context(ctx, stop)
-            await compare(watched, target, ["colocated", "split"], LOAD, seconds=1.0)
+            await compare(watched, target, ["colocated", "split"], LOAD, seconds=0.3)
     (entry,) = list_entries(ctx)
     _, raw = show_entry(ctx, entry.id)
     assert not entry.ended and raw["colocated:chunked round 1"]

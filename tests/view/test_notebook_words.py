@@ -87,6 +87,8 @@ def test_the_load_is_told_with_lengths_targets_and_repeats() -> None:
     assert "short (share 1): 10 to 20 prompt tokens, 3 answer tokens" in told
     assert "Targets: TTFT 1 s." in told
     assert "Each mode ran 2 times" in told
+    unended = page(seconds=30.0, repeats=2) | {"ended": False}
+    assert "Each mode was to run 2 times" in (asked(unended) or "")
 
 
 def test_the_machines_are_told_with_their_age_and_what_is_not_known() -> None:
