@@ -58,7 +58,7 @@ class Box(ABC):
         keep_input: bool = False,
         lines: bool = True,
         on_error_line: Callable[[str], None] | None = None,
-        timeout_s: float = 20.0,
+        timeout_s: float = 60.0,
     ) -> AsyncGenerator[Running]:
         """Run `script` for as long as the block lasts; ended when the block is left.
 
@@ -88,7 +88,7 @@ class Box(ABC):
             await running.close()
 
     async def run(
-        self, script: str, *, input: bytes | None = None, timeout_s: float = 30.0
+        self, script: str, *, input: bytes | None = None, timeout_s: float = 60.0
     ) -> Output:
         """Run `script` under `sh` and give what it printed; a non-zero exit is not an error."""
         async with self.start(script, input=input, lines=False, timeout_s=timeout_s) as running:
@@ -115,7 +115,7 @@ class Box(ABC):
                 on_line(line)
             return await running.finish(timeout_s=max(1.0, deadline - _now()))
 
-    async def read(self, remote: str, *, timeout_s: float = 30.0) -> bytes | None:
+    async def read(self, remote: str, *, timeout_s: float = 60.0) -> bytes | None:
         """A remote file's content, None when there is none."""
         path = shlex.quote(remote)
         output = await self.run(

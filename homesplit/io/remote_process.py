@@ -20,6 +20,8 @@ ROLES: tuple[Role, ...] = ("worker", "router")
 
 _READY_S = 600.0
 _ROUND_S = 15
+"""A look at what is started lasts so long, or a few times that on a box with much to do."""
+_ROUND_LIMIT_S = 120.0
 _PID_S = 12
 """Within this time a started process has noted its pid, or it never started."""
 _STOP_S = 12
@@ -219,7 +221,7 @@ async def wait_ready(box: Box, place: EnginePlace, role: Role) -> str:
     rounds = f"ROUNDS={_ROUND_S * 4}; PATIENCE={round(_PID_S * 4)}"
     script = f"{_head(place.run)}role={role}; {rounds}\n{WHO}{_WAIT}"
     for _ in range(round(_READY_S / _ROUND_S)):
-        output = await box.run(script, timeout_s=_ROUND_S + 10.0)
+        output = await box.run(script, timeout_s=_ROUND_LIMIT_S)
         if output.ok:
             return output.stdout
         if output.code == 9:
@@ -279,7 +281,7 @@ async def stop(box: Box, root: str, roles: Sequence[Role] = ()) -> None:
     """
     which = " ".join(roles) or "router worker maker"
     script = f"{_head(f'{root}/run')}ROUNDS={_STOP_S * 4}; ROLES='{which}'\n{WHO}{_STOP}"
-    output = await box.run(script, timeout_s=_STOP_S + 30.0)
+    output = await box.run(script, timeout_s=_ROUND_LIMIT_S)
     if not output.ok:
         raise DeployError(
             "an engine process can't be ended.",

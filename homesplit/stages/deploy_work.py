@@ -29,7 +29,7 @@ from homesplit.stages.serve import set_mode
 STAGE = "deploy"
 _TELL_EVERY_S = 0.3
 _HEALTH_S = 60.0
-_UNDO_S = 25.0
+_UNDO_S = 60.0
 _HERE_EVERY_S = 3.0
 
 
