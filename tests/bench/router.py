@@ -3,8 +3,9 @@
     python -m tests.bench.router
 
 Stubs run as processes of their own and answer at once. Added TTFT is paired: the same prompt
-goes in turn straight to a stub over its own encrypted socket and through the router over HTTP;
-the difference holds the router, tokenising, HTTP and the client's reading of it. The router's
+goes in turn straight to a stub over its own encrypted socket, to a server that only speaks HTTP,
+and through the router. What the router takes beside the first is told, with what of it is HTTP and
+the client's own reading, which any server has. The router's
 processor time per token tells how many tokens a second one core carries, which a busy machine
 does not change. Modes are switched while 40 clients keep asking; every answer must be whole.
 Prints one JSON document.
@@ -64,6 +65,11 @@ def start(arguments: list[str], config: msgspec.Struct, path: Path) -> subproces
     return subprocess.Popen([sys.executable, "-m", *arguments, "--config", str(path)])
 
 
+def plain_server(file: Path) -> subprocess.Popen[bytes]:
+    """A process that only speaks HTTP; its URL comes to lie in the file."""
+    return subprocess.Popen([sys.executable, "-m", "tests.bench.plain_http", str(file)])
+
+
 async def ready(path: Path) -> bytes:
     """The process's ready file once it is there."""
     async with asyncio.timeout(START_S):
@@ -81,6 +87,8 @@ class Running:
     """Where everything listens; the router is the last process."""
 
     url: str
+    plain_url: str
+    """Of a server that only speaks HTTP."""
     direct: WorkerAddress
     tokens: list[int]
     processes: list[subprocess.Popen[bytes]]
@@ -93,7 +101,8 @@ async def start_all(
     tokenizer = make_tokenizer(folder)
     for name, keys in make_keys((*BOXES, DIRECT)).items():
         write_keys(folder / f"{name}.keys", keys)
-    processes: list[subprocess.Popen[bytes]] = []
+    plain = folder / "plain.url"
+    processes = [plain_server(plain)]
     addresses: list[WorkerAddress] = []
     for box in (*BOXES, DIRECT):
         config = WorkerConfig(
@@ -129,6 +138,7 @@ async def start_all(
     url = msgspec.json.decode(await ready(folder / "router.ready"), type=RouterEndpoints).url
     return Running(
         url=url,
+        plain_url=(await ready(plain)).decode(),
         direct=addresses[2],
         tokens=tokenizer.encode(PROMPT, add_special_tokens=False).ids,
         processes=processes,
@@ -197,26 +207,32 @@ class Direct:
 async def added_ttft(
     http: aiohttp.ClientSession, running: Running, folder: Path, count: int
 ) -> dict[str, object]:
-    """TTFT of single requests, alternately straight to a stub and through the router."""
-    direct, straight, through = Direct(folder, running.direct, running.tokens), [], []
+    """TTFT of single requests: straight to a stub, over HTTP alone, through the router."""
+    direct = Direct(folder, running.direct, running.tokens)
+    straight, plain, through = list[float](), list[float](), list[float]()
     try:
         for number in range(count + 20):
             straight.append(await direct.ttft_s(number))
+            plain.append((await one_stream(http, running.plain_url, 1))[0])
             through.append((await one_stream(http, running.url, 1))[0])
     finally:
         direct.close()
-    straight, through = straight[20:], through[20:]
-    pairs = [b - a for a, b in zip(straight, through, strict=True)]
+    legs = list(zip(straight, plain, through, strict=True))[20:]
     return {
-        "pairs": count,
-        "direct_s": {"p50": statistics.median(straight)},
-        "through_router_s": {"p50": statistics.median(through)},
-        "added_s": {
-            "p50": statistics.median(pairs),
-            "p10": statistics.quantiles(pairs, n=10)[0],
-            "p90": statistics.quantiles(pairs, n=10)[8],
-        },
+        "requests": count,
+        "straight_s": _spread([one[0] for one in legs]),
+        "plain_http_s": _spread([one[1] for one in legs]),
+        "through_router_s": _spread([one[2] for one in legs]),
+        "added_s": _spread([through - straight for straight, _, through in legs]),
+        "added_beside_http_s": _spread(
+            [through - straight - http for straight, http, through in legs]
+        ),
     }
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    tenths = statistics.quantiles(seconds, n=10)
+    return {"p10": tenths[0], "p50": statistics.median(seconds), "p90": tenths[8]}
 
 
 async def many(
