@@ -63,6 +63,10 @@ except urllib.error.URLError as error:
 """Asks an URL with the key on standard input; tells the status, or why there is no answer."""
 
 
+HEARS_INT = ("env", "--default-signal=INT")
+"""Whoever runs the tests in the background has it ignored, and so would the command."""
+
+
 class Broken:
     """A command that is watched until it says something, then broken off or left to end."""
 
@@ -73,7 +77,7 @@ class Broken:
         }
         # On the desk the command takes the place of what starts it, so that its pid is known.
         self._process = subprocess.Popen(
-            [*exec_command(road.lab.lab, DESK), *COMMAND, *words],
+            [*exec_command(road.lab.lab, DESK), *HEARS_INT, *COMMAND, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
