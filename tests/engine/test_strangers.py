@@ -17,6 +17,7 @@ import pytest
 import zmq
 from homesplit_engine.config import Keys
 from homesplit_engine.keys import make_keys
+from homesplit_engine.router.answer import Reader
 from homesplit_engine.wire.messages import Cancel, Hello, encode
 from homesplit_engine.wire.sockets import connecting_socket
 
@@ -290,3 +291,24 @@ async def test_a_replayed_recording_of_the_routers_words_is_not_heard(tmp_path: 
             await writer.drain()
             writer.close()
         assert [m for m in stub.received if isinstance(m, Cancel)] == before
+
+
+async def test_a_text_that_no_context_holds_is_refused_before_it_is_tokenised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    async with open_door(tmp_path) as running:
+        whole = Reader.encode
+
+        def encode(self: Reader, text: str, *, add_special_tokens: bool) -> list[int]:
+            found = whole(self, text, add_special_tokens=add_special_tokens)
+            lengths.append(len(text))
+            return found
+
+        monkeypatch.setattr(Reader, "encode", encode)
+        status, answer = await running.post(PLAIN, {"prompt": "word " * 400_000})
+        assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+        assert lengths == []
+        status, answer = await running.post(PLAIN, {"prompt": "a " * 5_000, "max_tokens": 1})
+        assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+        assert lengths == [10_000]

@@ -24,6 +24,8 @@ from homesplit_engine.wire.messages import Token
 
 SHORT_TEXT_CHARS = 2_000
 """Shorter prompts are tokenised at once (well under a millisecond), longer ones in a thread."""
+SHRINKS_TO = 2
+"""A tokenizer that first puts characters together may make so many of the text one of a token."""
 
 
 class Piece(Struct, frozen=True):
@@ -159,6 +161,7 @@ class Reader:
         self.fleet = fleet
         self.tokenizer = tokenizer
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenise")
+        self._longest_token = max(map(len, tokenizer.get_vocab(with_added_tokens=True)), default=1)
 
     def close(self) -> None:
         """End the threads."""
@@ -171,9 +174,21 @@ class Reader:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Token ids of a text; raises ApiError 400 when it is no text."""
+        """Token ids of a text; raises ApiError 400 when it is no text, or for no context.
+
+        Who tokenises megabytes to find them too long makes everybody wait for it.
+        """
+        ready = self.fleet.ready()
+        least = len(text) // (SHRINKS_TO * self._longest_token)
+        if ready is not None and least > ready.max_context:
+            raise too_long(least, ready.max_context)
         try:
-            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            if len(text) <= SHORT_TEXT_CHARS:
+                return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            # Of a batch it lets other threads go on meanwhile, and "fast" leaves out what
+            # tells where in the text a token lies.
+            batch = self.tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+            return batch[0].ids
         except Exception as error:  # the library raises bare Exception and TypeError
             raise bad_request(f"The prompt can't be tokenised: {error}", param="prompt") from error
 
