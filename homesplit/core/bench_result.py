@@ -15,7 +15,7 @@ from homesplit.core.load_words import load_words, targets_words
 from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.say import counted, rate
 from homesplit.core.served import ServerSide, Timed
-from homesplit.core.summary import WINDOW_RULE, RunSummary, inside
+from homesplit.core.summary import RunSummary, inside, window_rule
 from homesplit.core.workload import Workload
 
 
@@ -68,7 +68,7 @@ def figures_document(summary: RunSummary) -> dict[str, Any]:
         "warm_up_s": summary.warm_up_s,
         "lateness_p99_s": summary.lateness_p99_s,
         "notes": list(summary.notes),
-        "window_rule": WINDOW_RULE,
+        "window_rule": window_rule(summary.warm_up_s),
     }
     return {**document, "no_data": summary.no_data} if summary.no_data else document
 
@@ -198,7 +198,7 @@ def _latencies(figures: Figures) -> str:
 def late_words(lag_p99_s: float) -> str:
     """What the generator must say of itself where its lateness could colour the figures."""
     return (
-        f"the load generator's own event loop woke up to {lag_p99_s * 1000:.2g} ms late (p99): "
+        f"the load generator's own event loop woke up to {lag_p99_s * 1000:.0f} ms late (p99): "
         "single gaps may be off by as much, means are not"
     )
 

@@ -24,11 +24,19 @@ _BY_TOKENS = ("ttst_s", "itl_s", "stall_s")
 """Figures that need to know which tokens came with which chunk."""
 _BY_COUNT = ("tpot_s", "goodput_tokens_per_s", "throughput_tokens_per_s")
 """Figures that need to know how many tokens an answer had."""
-WINDOW_RULE = (
-    "Requests due in the first tenth of a run (at most 5 s) warm the server up and are left out; "
-    "requests are offered until the end of the run, those on their way are waited for, and the "
-    "window ends with the last counted answer."
-)
+
+
+def window_rule(warm_up_s: float) -> str:
+    """What of a run counts, in a sentence."""
+    begun = (
+        f"Requests due in the first {warm_up_s:.3g} s warm the server up and are left out"
+        if warm_up_s > 0
+        else "No request is left out as warm-up"
+    )
+    return (
+        f"{begun}; requests are offered until the end of the run, those on their way are waited "
+        "for, and the window ends with the last counted answer."
+    )
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
@@ -87,9 +95,14 @@ def summarise(
 
 
 def _estimated(counted: Sequence[RequestLog], targets: Targets) -> tuple[str, ...]:
-    """Which figures are estimates: without a usage record all that counts tokens."""
+    """Which figures are estimates: without a usage record all that counts tokens.
+
+    With one, what hangs on single tokens where these came in lumps.
+    """
     done = [log for log in counted if log.outcome == "completed"]
     if not any(_uncounted(log) for log in done):
+        if _held_back(done):
+            return ("tpot_s", *_BY_TOKENS)
         return _BY_TOKENS if any(_bundled(log) for log in done) else ()
     judged = ("attainment", "goodput_requests_per_s") if targets.tpot_s is not None else ()
     return (*_BY_COUNT, *_BY_TOKENS, *judged)
@@ -267,8 +280,9 @@ def _held_back(done: Sequence[RequestLog]) -> str | None:
         return None
     return (
         f"{joined / chunks:.0%} of the chunks came together with the one before: text was held "
-        "back on the way (a proxy's buffer, or a reader kept from reading). TTFT, ITL and TPOT are "
-        "what a reader sees, not when the server wrote"
+        "back on the way (a proxy's buffer, or a reader kept from reading). TTFT is what a reader "
+        "sees, not when the server wrote; TPOT, ITL and stalls are estimates: the tokens of a lump "
+        "are spread evenly over the time since the one before"
     )
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from homesplit.core.entry import About, Entry, EntryKind, labelled
 from homesplit.core.events import EntryWritten, Progress
-from homesplit.errors import NotebookError
+from homesplit.errors import NotebookError, UsageError
 from homesplit.io import probe_store
 from homesplit.io.notebook import Notebook
 from homesplit.io.versions import git_hash, versions
@@ -117,7 +117,12 @@ def notes_on(ctx: Context, entry_id: str) -> tuple[Entry, ...]:
 
 
 def add_note(ctx: Context, text: str, *, entry: str | None = None) -> str:
-    """Write a note by hand, alone or to an entry; returns its id. Raises NotebookError."""
+    """Write a note by hand, alone or to an entry; returns its id.
+
+    Raises UsageError where it says nothing, NotebookError.
+    """
+    if not text.strip():
+        raise UsageError("a note without words.", do_next="Give the note as one argument.")
     notebook = _notebook(ctx)
     on_entry = notebook.find(entry).id if entry else None
     written = notebook.write("note", text.strip(), on_entry=on_entry)

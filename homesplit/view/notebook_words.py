@@ -20,10 +20,10 @@ request to its first token, as its reader sees it; **TPOT** is (last − first t
 by, added up. **Attainment** is the share of offered requests, refused and failed ones included, \
 inside both targets, and **goodput** is the rate of those inside. A cancelled request, whose user \
 gave up, is a miss where it was outside already, else it counts neither way. Percentiles are over \
-requests. The first tenth of each run (at most 5 s) warms up and is counted nowhere; every \
-request's raw record is in the `.jsonl` and `.ipynb` forms. Intervals are 95 % intervals over \
-requests (bootstrap; Wilson's of attainment and goodput): they tell how far another run of the \
-same length may lie from this one, not what another machine would give."""
+requests. Unless a run was told another warm-up, its first tenth (at most 5 s) is counted \
+nowhere; every request's raw record is in the `.jsonl` and `.ipynb` forms. Intervals are 95 % \
+intervals over requests (bootstrap; Wilson's of attainment and goodput): they tell how far another \
+run of the same length may lie from this one, not what another machine would give."""
 
 UNENDED = "*This measurement had not ended when this was written.*"
 

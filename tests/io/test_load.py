@@ -173,6 +173,7 @@ async def test_a_proxy_that_holds_text_back_gives_what_the_reader_sees_and_says_
         assert first_s is not None and first_s >= 7 * 0.02
         assert tpot_s(line) == pytest.approx((log.arrival_s[-1] - log.arrival_s[0]) / 8)
     assert any("held back" in note for note in summary.notes)
+    assert {"tpot_s", "ttst_s", "itl_s", "stall_s"} <= set(summary.estimated)
 
 
 async def test_an_answer_held_back_whole_has_no_tpot_instead_of_one_of_nothing() -> None:

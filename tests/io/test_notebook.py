@@ -251,6 +251,11 @@ def test_notes_hang_on_the_entry_they_were_written_to(ctx: Context) -> None:
     assert [entry.id for entry in notes_on(ctx, key)] == [note]
 
 
+def test_a_note_without_words_is_refused(ctx: Context) -> None:
+    with pytest.raises(UsageError, match="without words"):
+        add_note(ctx, "  ")
+
+
 def test_an_unknown_entry_form_or_an_empty_notebook_is_told_in_a_sentence(
     ctx: Context, tmp_path: Path
 ) -> None:
