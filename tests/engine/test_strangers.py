@@ -293,6 +293,14 @@ async def test_a_replayed_recording_of_the_routers_words_is_not_heard(tmp_path: 
         assert [m for m in stub.received if isinstance(m, Cancel)] == before
 
 
+async def test_more_choices_than_are_ever_let_in_are_no_matter_of_trying_again(
+    tmp_path: Path,
+) -> None:
+    async with open_door(tmp_path, max_waiting=10) as running:
+        status, answer = await running.post(PLAIN, {"prompt": ["a", "b"], "n": 6})
+        assert status == 400 and "12 requests" in answer["error"]["message"]
+
+
 async def test_a_text_that_no_context_holds_is_refused_before_it_is_tokenised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

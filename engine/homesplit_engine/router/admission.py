@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from homesplit_engine.config import RouterConfig
 from homesplit_engine.router.board import Board
-from homesplit_engine.router.errors import busy
+from homesplit_engine.router.errors import bad_request, busy
 from homesplit_engine.router.overload import Overload
 from homesplit_engine.router.pressure import Pressure
 
@@ -34,11 +34,16 @@ class Admission:
         first_token_s: float | None = None,
         ttft_target_s: float | None = None,
     ) -> None:
-        """Raise the 429 when so many more requests would overfill the queue or come too late.
+        """Raise the 400 or 429 when so many more would overfill the queue or come too late.
 
         `first_token_s`: when the client gives up; the settings' own limit always holds, and
         under overload the TTFT target as well: the request's own, else the deployment's.
         """
+        if requests > self._config.max_waiting:
+            raise bad_request(
+                f"The prompts and choices of this body make {requests} requests, the most that is "
+                f"ever let in is {self._config.max_waiting}. Ask in several bodies."
+            )
         waiting = self._board.counts().waiting
         if waiting + requests > self._config.max_waiting:
             raise busy(
