@@ -310,7 +310,8 @@ async def test_a_text_that_no_context_holds_is_refused_before_it_is_tokenised(
 
         def encode(self: Reader, text: str, *, add_special_tokens: bool) -> list[int]:
             found = whole(self, text, add_special_tokens=add_special_tokens)
-            lengths.append(len(text))
+            if len(text) > 1000:  # the router's own question is short
+                lengths.append(len(text))
             return found
 
         monkeypatch.setattr(Reader, "encode", encode)
