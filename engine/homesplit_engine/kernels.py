@@ -69,8 +69,6 @@ class FastLinear(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
-        if self._panels is None and rows.numel() > TORCH_ROWS * self.in_features:
-            return nn.functional.linear(rows, self.weight, self.bias)
         flat = rows.detach().reshape(-1, self.in_features).contiguous().numpy()
         return torch.from_numpy(self.of(flat)).view(*rows.shape[:-1], self.out_features)
 
@@ -91,7 +89,8 @@ class FastLinear(nn.Module):
         if self._panels is not None and len(rows) > FEW_ROWS:
             add_panel_product(rows, self._panels, out, threads=threads)
         elif len(rows) > TORCH_ROWS:
-            out += rows @ self._plain.T
+            # By torch, which keeps to its number of threads.
+            torch.from_numpy(out).addmm_(torch.from_numpy(rows), self.weight.detach().T)
         else:
             add_product(rows, self._plain, out, threads=threads)
 
@@ -207,9 +206,8 @@ def can_hasten(device: torch.device, dtype: torch.dtype) -> bool:
 
 def copy_fits(model: nn.Module, *, int8: bool = False) -> bool:
     """Whether a copy of the linear layers' weights takes at most a quarter of the free memory."""
-    linears = [module for module in model.modules() if type(module) is nn.Linear]
-    sizes = (1 if int8 else linear.weight.element_size() for linear in linears)
-    needed = sum(linear.weight.numel() * size for linear, size in zip(linears, sizes, strict=True))
+    weights = [module.weight for module in model.modules() if type(module) is nn.Linear]
+    needed = sum(weight.numel() * (1 if int8 else weight.element_size()) for weight in weights)
     return needed <= psutil.virtual_memory().available // 4
 
 

@@ -30,7 +30,7 @@ for _ in range({ROUNDS}):
 def made(kept: str | None) -> int:
     """How often a kernel of a small layer is made anew when so many are kept."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
-        pytest.skip("layers are packed for oneDNN on x86 only")
+        pytest.skip("oneDNN tells of its kernels on x86 only")
     environment = {name: value for name, value in os.environ.items() if name not in NAMES}
     environment |= {"ONEDNN_VERBOSE": "profile_create"} | ({} if kept is None else {NAME: kept})
     words = [sys.executable, "-c", PROGRAM]

@@ -109,7 +109,11 @@ def _add_panel(x: Any, w: Any, out: Any) -> None:
 
 @njit(**OPTIONS)
 def add_tiles(x: Any, w: Any, out: Any) -> None:
-    """out += x w for WIDE columns: rows x k, k x WIDE, rows x WIDE; k is a multiple of DEEP."""
+    """out += x w for WIDE columns: rows x k, k x WIDE, rows x WIDE; k is a multiple of DEEP.
+
+    All three come as slices, also where that cuts nothing off (`[:, :WIDE]`): of whole arrays,
+    which numba takes for another kind, it would compile this once more.
+    """
     rows = len(x)
     m = 0
     while m + 6 <= rows:

@@ -181,7 +181,7 @@ class Reader:
         ready = self.fleet.ready()
         least = len(text) // (SHRINKS_TO * self._longest_token)
         if ready is not None and least > ready.max_context:
-            raise too_long(least, ready.max_context)
+            raise too_long(f"at least {least}", ready.max_context)
         try:
             if len(text) <= SHORT_TEXT_CHARS:
                 return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
