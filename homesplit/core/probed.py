@@ -10,6 +10,7 @@ import msgspec
 from homesplit.core.link import LatencyReading, LinkProfile, Way
 from homesplit.core.machine import BUSY_WORDS, Accelerator, BoxProfile, not_used
 from homesplit.core.reading import Reading, unknown
+from homesplit.core.say import counted
 
 _DTYPES = ("fp32", "fp16", "bf16", "int8")
 _BUSY_SHARE = 0.3
@@ -165,7 +166,7 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
         told += [not_used(maker) for maker in unused_gpus(facts)]
     load, cores = facts.get("load"), (facts.get("cpu") or {}).get("cores") or 1
     if load is not None and load > _BUSY_SHARE * cores:
-        told.append(f"{BUSY_WORDS} (load {load:.1f} on {cores} cores)")
+        told.append(f"{BUSY_WORDS} (load {load:.1f} on {counted(cores, 'core')})")
     if facts.get("on_battery"):
         told.append("the box ran from its battery when it was measured")
     quota = (facts.get("cpu") or {}).get("quota_cores")
