@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Generator
 
+from homesplit.core.found import SHOW_HOST_KEYS
 from homesplit.errors import HomesplitError
 
 _LONGEST_BYTES = 4096
@@ -23,7 +24,7 @@ class AskTerminal:
         """Show the fingerprint and take only a clear yes."""
         question = (
             f"{box} shows a host key that is not known here yet:\n  {fingerprint}\n"
-            "Is that its key (on the box: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub)? [y/N] "
+            f"Is that its key (on the box: {SHOW_HOST_KEYS})? [y/N] "
         )
         answer = await _ask(question)
         return answer is not None and answer.strip().lower() in ("y", "yes")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from homesplit.core.machine import Address, FoundBox
 
+SHOW_HOST_KEYS = "cat /etc/ssh/ssh_host_*_key.pub | ssh-keygen -lf -"
+"""The command that tells, on a box, the fingerprints of whatever keys it has."""
 _LONGEST_NAME = 63
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _NO_ZONE = "a link-local IPv6 address without its zone (%interface) can't be dialled"
@@ -24,6 +26,8 @@ class Hint(Struct, frozen=True, kw_only=True):
     """`mDNS: <service type>`, `ssh config`, `used before`, `typed` or `this machine`."""
     interface: str | None = None
     user: str | None = None
+    host_key: str | None = None
+    """The key that the machine meant had, where that is known."""
     target: str | None = None
     """What to give to ssh instead of the address, for Hosts of the user's configuration."""
 
@@ -84,7 +88,24 @@ def merge(tried: Iterable[Tried], *, own_key: str | None = None) -> tuple[FoundB
     ]
     named = {key[5:]: group for key, group in groups.items() if key.startswith("name ")}
     extra = {name: group for name, group in named.items() if name in keyed}
-    return tuple(sorted((_with_dead(b, extra) for b in boxes), key=_order))
+    return tuple(sorted(_told_apart([_with_dead(b, extra) for b in boxes]), key=_order))
+
+
+def _told_apart(boxes: Sequence[FoundBox]) -> list[FoundBox]:
+    """Machines that bear one name are numbered, those that the person named last."""
+    taken: set[str] = set()
+    named: list[FoundBox] = []
+    for box in sorted(boxes, key=lambda b: (_rank(b), b.host_key or "")):
+        name, number = box.name, 2
+        while name.lower() in taken:
+            name, number = f"{box.name}-{number}", number + 1
+        taken.add(name.lower())
+        named.append(structs.replace(box, name=name))
+    return named
+
+
+def _rank(box: FoundBox) -> int:
+    return min(_NAMING.get(source.split(":")[0], 9) for source in box.found_by)
 
 
 def _with_dead(box: FoundBox, extra: dict[str, list[Tried]]) -> FoundBox:
@@ -93,16 +114,10 @@ def _with_dead(box: FoundBox, extra: dict[str, list[Tried]]) -> FoundBox:
         return box
     known = {(a.address, a.port) for a in box.addresses}
     added = [_address(t) for t in dead if (t.hint.address, t.hint.port) not in known]
-    return FoundBox(
-        name=box.name,
-        host_key=box.host_key,
+    return structs.replace(
+        box,
         addresses=(*box.addresses, *_once(added)),
         found_by=tuple(dict.fromkeys([*box.found_by, *(t.hint.found_by for t in dead)])),
-        this_machine=box.this_machine,
-        usable=box.usable,
-        why=box.why,
-        trusted=box.trusted,
-        user=box.user,
     )
 
 

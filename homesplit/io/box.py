@@ -16,6 +16,8 @@ from homesplit.io.running import Output, Pipes, Running
 from homesplit.io.said import count
 from homesplit.io.shell import opening
 
+_LAST_WORDS_S = 5.0
+
 
 class Forward(Protocol):
     """A way from this machine's loopback to a port as seen from the box."""
@@ -49,6 +51,10 @@ class Box(ABC):
     async def forward(self, remote_host: str, remote_port: int) -> Forward:
         """Listen on a free loopback port here and carry it to `remote_host` as the box sees it."""
 
+    async def forwards(self) -> bool:
+        """Whether its SSH server carries ports to this machine."""
+        return True
+
     @contextlib.asynccontextmanager
     async def start(
         self,
@@ -78,7 +84,7 @@ class Box(ABC):
         running = Running(self.name, pipes, token)
         running.begin(lines=lines, on_error_line=on_error_line)
         try:
-            await running.write(opening(script, token), timeout_s=timeout_s)
+            await self._begin(running, opening(script, token), timeout_s)
             if input is not None:
                 await running.write(input, timeout_s=max(timeout_s, 60.0))
             if not keep_input:
@@ -86,6 +92,14 @@ class Box(ABC):
             yield running
         finally:
             await running.close()
+
+    async def _begin(self, running: Running, first: bytes, timeout_s: float) -> None:
+        try:
+            await running.write(first, timeout_s=timeout_s)
+        except UnreachableError:
+            # A login shell that ended says more than the pipe that it left.
+            await running.why_not_begun(timeout_s=_LAST_WORDS_S)
+            raise
 
     async def run(
         self, script: str, *, input: bytes | None = None, timeout_s: float = 60.0
@@ -206,6 +220,10 @@ class Box(ABC):
             where=self.name,
             do_next="Check free space and permissions there.",
         )
+
+    def is_closed(self) -> bool:
+        """Whether the connection has ended."""
+        return False
 
     @abstractmethod
     async def close(self) -> None:

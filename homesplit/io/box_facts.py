@@ -24,6 +24,13 @@ whole() {
 
 What a running program compiles into `__pycache__` does not count."""
 
+USER_MANAGER = r"""
+# A server without PAM does not say where the user's systemd listens.
+if [ -z "$XDG_RUNTIME_DIR" ] && [ -d "/run/user/$(id -u)/systemd" ]; then
+  XDG_RUNTIME_DIR="/run/user/$(id -u)"; export XDG_RUNTIME_DIR
+fi
+"""
+
 _ADDRESSES = r"""
 addresses() {
   if command -v ip >/dev/null 2>&1; then
@@ -37,8 +44,9 @@ addresses() {
 SCRIPT = (
     WHOLE
     + _ADDRESSES
+    + USER_MANAGER
     + r"""
-export LC_ALL=C
+export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 say() { printf '%s=%s\n' "$1" "$2"; }
 root="$HOME/.local/share/homesplit/box"
 say home "$HOME"
@@ -49,12 +57,24 @@ if ldd --version 2>&1 | grep -qi musl; then say libc musl
 else say libc "$(getconf GNU_LIBC_VERSION 2>/dev/null)"; fi
 for p in python3.13 python3.12 python3.11 python3.14 python3; do
   path=$(command -v "$p" 2>/dev/null) || continue
+  # On a Mac without developer tools this one only asks its user to install them.
+  [ "$path" = /usr/bin/python3 ] && [ "$(uname -s)" = Darwin ] &&
+    ! xcode-select -p >/dev/null 2>&1 && continue
   version=$("$path" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
   [ -n "$version" ] || continue
   say python "$version $path"
 done
-at="$root"; while [ ! -d "$at" ]; do at=${at%/*}; done
+at="$root"; while [ -n "$at" ] && [ ! -d "$at" ]; do at=${at%/*}; done; at=${at:-/}
 say free_kb "$(df -Pk "$at" 2>/dev/null | awk 'NR==2 {print $4}')"
+[ -w "$at" ] || say closed "can't be written to"
+# The mount that holds it is the one with the longest path that it begins with.
+[ -r /proc/self/mounts ] && cd "$at" 2>/dev/null && awk -v at="$(pwd -P)/" '
+  {
+    where = $2; gsub(/\\040/, " ", where); if (where != "/") where = where "/"
+    if (index(at, where) == 1 && length(where) >= most) { most = length(where); words = $4 }
+  }
+  END { if ("," words "," ~ /,noexec,/) print "closed=lets no program run (it is mounted noexec)" }
+' /proc/self/mounts
 for vendor in /sys/class/drm/card[0-9]*/device/vendor; do
   [ -r "$vendor" ] && say graphics "$(cat "$vendor")"
 done
@@ -111,6 +131,8 @@ class BoxFacts:
     libc: str = ""
     pythons: tuple[Python, ...] = ()
     free_bytes: int | None = None
+    closed: str | None = None
+    """What the home folder does not allow, in words."""
     gpu: str | None = None
     unused_gpus: tuple[str, ...] = ()
     """Makers of GPUs that are there and that the engine can't use."""
@@ -194,6 +216,7 @@ def parse(text: str, box: str) -> BoxFacts:
         libc=one.get("libc", ""),
         pythons=tuple(p for p in map(_python, many.get("python", [])) if p),
         free_bytes=None if free is None else free * 1024,
+        closed=one.get("closed") or None,
         gpu=one.get("gpu"),
         unused_gpus=tuple(sorted({_UNUSED[v] for v in many.get("graphics", []) if v in _UNUSED})),
         unit=one.get("unit") == "yes",

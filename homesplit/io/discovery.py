@@ -226,7 +226,14 @@ async def configured_hints() -> list[Hint]:
 def remembered_hints(paths: Paths) -> list[Hint]:
     """Boxes used before, at the addresses they had."""
     return [
-        Hint(name=b.name, address=a, port=b.port, found_by="used before", user=b.user)
+        Hint(
+            name=b.name,
+            address=a,
+            port=b.port,
+            found_by="used before",
+            user=b.user,
+            host_key=b.host_key,
+        )
         for b in load_boxes(paths)
         for a in b.addresses
     ]
@@ -263,6 +270,8 @@ async def try_hints(hints: Sequence[Hint], trust_files: Sequence[Path]) -> list[
 
 
 def _of(hint: Hint, tried: Tried) -> Tried:
+    if hint.host_key and tried.host_key not in (None, hint.host_key):
+        return Tried(hint=hint, why="another machine, or this one installed afresh, answers there")
     return Tried(
         hint=hint,
         host_key=tried.host_key,
@@ -283,21 +292,27 @@ async def _try(hint: Hint, trust_files: Sequence[Path]) -> Tried:
         address = resolved
     elif trouble := address_trouble(address, hint.port):
         return Tried(hint=hint, why=trouble)
+    names = [known_hosts.lookup_name(n, hint.port) for n in (hint.address, address, hint.name)]
+    entries = known_hosts.entries_for(trust_files, names)
     limit_s = _TRY_S
     try:
         async with asyncio.timeout(limit_s):
             sock = await _connected(address, hint.port)
         limit_s = _HANDSHAKE_S
         async with asyncio.timeout(limit_s):
-            key = await asyncssh.get_server_host_key(address, hint.port, sock=sock, config=None)
+            key = await asyncssh.get_server_host_key(
+                address,
+                hint.port,
+                sock=sock,
+                config=None,
+                server_host_key_algs=known_hosts.algorithms(entries),
+            )
     except (OSError, asyncssh.Error, TimeoutError, ValueError) as error:
         at = f"{address}:{hint.port}"
         why = ssh_errors.sentence(ssh_errors.many_errors(error), at=at, seconds=limit_s)[0]
         return Tried(hint=hint, why=why)
     if key is None:
         return Tried(hint=hint, why="it showed no SSH host key")
-    names = [known_hosts.lookup_name(n, hint.port) for n in (hint.address, address, hint.name)]
-    entries = known_hosts.entries_for(trust_files, names)
     trusted = any(e.key == key and e.marker is None for e in entries)
     interface = await asyncio.to_thread(_interface_to, address, hint.port)
     return Tried(hint=hint, host_key=key.get_fingerprint(), trusted=trusted, interface=interface)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
+from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
 from homesplit.io.atomic import write_atomically
 
@@ -49,6 +50,27 @@ def entries_for(files: Sequence[Path], names: Sequence[str]) -> list[Entry]:
             if entry is not None:
                 found.append(entry)
     return found
+
+
+_ORDER = (b"ssh-ed25519", b"ecdsa-", b"sk-", b"rsa-sha2-512", b"rsa-sha2-256", b"ssh-rsa")
+"""Kinds of host key, those that OpenSSH asks for first. asyncssh alone would begin with RSA."""
+
+
+def algorithms(entries: Sequence[Entry]) -> list[str]:
+    """What kinds of host key to ask a server for, first to last: those of known keys first.
+
+    So a server with several keys shows one that is known, and every time the same.
+    """
+    known = {alg for e in entries if e.marker is None for alg in e.key.sig_algorithms}
+    certified = any(e.marker == "cert-authority" for e in entries)
+
+    def place(kind: bytes) -> tuple[bool, int]:
+        ranks = (at for at, start in enumerate(_ORDER) if kind.startswith(start))
+        return kind not in known, next(ranks, len(_ORDER))
+
+    kinds = [*(get_default_certificate_algs() if certified else ())]
+    kinds += sorted(get_default_public_key_algs(), key=place)
+    return [kind.decode() for kind in kinds]
 
 
 def entries_of(files: Sequence[Path], fingerprint: str) -> list[Entry]:

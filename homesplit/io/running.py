@@ -224,13 +224,23 @@ class Running:
         status = await self._pipes.wait()  # type: ignore[misc]
         return status if isinstance(status, int) else -1
 
+    async def why_not_begun(self, *, timeout_s: float) -> None:
+        """Raise what a login shell said that has ended before it started `sh`, if that is so."""
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*self._readers)
+                code = await self._exit_status()
+                if not self._out.begun:
+                    self._complain_no_begin(code)
+
     def _complain_no_begin(self, code: int) -> None:
-        said = bytes(self._out.before + self._err.before).decode(errors="replace").strip()
+        said = " ".join(filter(None, (self._out.unheard(), self._err.unheard())))
         raise UnreachableError(
             f"the login shell did not start `sh` (exit status {code}"
             + (f", it said: {said[-300:]!r})." if said else ")."),
             where=self._box,
-            do_next="Check that `ssh BOX sh -c true` works there.",
+            do_next="Check that `ssh BOX sh -c true` works there: a start file of that user's "
+            "shell must neither end it, nor read what is sent, nor hide `sh` from it.",
         )
 
     async def close(self) -> None:

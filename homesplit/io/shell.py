@@ -52,6 +52,11 @@ class Between:
             return b""
         return self._payload()
 
+    def unheard(self) -> str:
+        """What was said by whoever came before `sh`, up to what was meant for it alone."""
+        said = (bytes(self.before) + self._held).decode(errors="replace")
+        return said.partition(self.token)[0].strip()
+
     def rest(self) -> bytes:
         """What was held back, when the stream ended without its end marker."""
         held, self._held = self._held, b""

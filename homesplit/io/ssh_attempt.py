@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncssh
 
-from homesplit.errors import UsageError
+from homesplit.errors import HomesplitError, UsageError
 from homesplit.io import known_hosts, ssh_errors, ssh_keys
 from homesplit.io.ssh_box import SshBox
 from homesplit.io.ssh_route import Route, agent_of
@@ -38,20 +38,35 @@ class Attempt:
                 asyncio.timeout(self._seconds),
                 ssh_keys.agent_keys(*agent_of(route, keys)) as of_agent,
             ):
-                return await asyncssh.connect(**self._options([*of_agent, *open_keys], password))
+                offered = ssh_keys.in_order(of_agent, open_keys, keys)
+                options = self._options(offered, keys.certificates, password)
+                return await asyncssh.connect(**options)
         except asyncssh.HostKeyNotVerifiable:
             return "untrusted"
         except asyncssh.PermissionDenied:
             return "refused"
         except (OSError, asyncssh.Error, TimeoutError) as error:
-            cause = ssh_errors.many_errors(error)
-            at = route.at + (f" over {self._tunnel.name}" if self._tunnel else "")
-            raise ssh_errors.told(cause, box=route.box, at=at, seconds=self._seconds) from error
+            raise self._failure(error) from error
         except ValueError as error:
             raise UsageError(f"the SSH set-up for {route.box} is wrong: {error}.") from error
 
+    def _failure(self, error: BaseException) -> HomesplitError:
+        route = self._route
+        if route.proxy_command and isinstance(error, FileNotFoundError | PermissionError):
+            return UsageError(
+                f"the SSH set-up for {route.box} is wrong: its ProxyCommand can't be started "
+                f"({error.strerror}).",
+                do_next="Install that program on this machine, or correct ProxyCommand.",
+            )
+        cause = ssh_errors.many_errors(error)
+        at = route.at + (f" over {self._tunnel.name}" if self._tunnel else "")
+        return ssh_errors.told(cause, box=route.box, at=at, seconds=self._seconds)
+
     def _options(
-        self, keys: Sequence[asyncssh.SSHKey | asyncssh.SSHKeyPair], password: str | None
+        self,
+        keys: Sequence[asyncssh.SSHKey | asyncssh.SSHKeyPair],
+        certificates: Sequence[asyncssh.SSHCertificate],
+        password: str | None,
     ) -> dict[str, Any]:
         route = self._route
         options: dict[str, Any] = {
@@ -63,9 +78,11 @@ class Attempt:
             "proxy_command": route.proxy_command,
             "host_key_alias": route.alias,
             "known_hosts": self._trusted,
+            "server_host_key_algs": self._kinds_of_host_key(),
             "client_factory": lambda: _Client(self),
             # An empty list would make asyncssh take the usual key files instead.
             "client_keys": list(keys) or None,
+            "client_certs": list(certificates),
             "agent_path": None,
             "agent_identities": None,
             "keepalive_interval": _KEEPALIVE_S,
@@ -77,14 +94,24 @@ class Attempt:
             options["password"] = password
         return options
 
-    def _trusted(self, host: str, address: str, port: int | None) -> Sequence[Any]:
-        """asyncssh asks which keys it may trust: host keys, authorities, revoked keys."""
-        self.address = address or None
+    def _kinds_of_host_key(self) -> Sequence[str]:
+        """In which order host keys are asked for; the person's own order comes before ours."""
+        route = self._route
+        return () if route.orders_host_keys else known_hosts.algorithms(self._known(None))
+
+    def _known(self, address: str | None) -> list[known_hosts.Entry]:
+        """What is held for this host."""
         route = self._route
         entries = known_hosts.entries_for(route.trust_files, route.names(address))
         if route.host_key is not None:
             # The same machine at an address where its key was never seen is still the same.
             entries += known_hosts.entries_of(route.trust_files, route.host_key)
+        return entries
+
+    def _trusted(self, host: str, address: str, port: int | None) -> Sequence[Any]:
+        """asyncssh asks which keys it may trust: host keys, authorities, revoked keys."""
+        self.address = address or None
+        entries = self._known(address)
         return [
             [e.key for e in entries if e.marker is None],
             [e.key for e in entries if e.marker == "cert-authority"],

@@ -7,12 +7,19 @@ import contextlib
 from typing import Any
 
 import asyncssh
+from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED
 
 from homesplit.errors import UnreachableError
 from homesplit.io.box import Box, Forward
 from homesplit.io.running import Pipes
 from homesplit.io.shell import COMMAND
 from homesplit.io.ssh_route import Route
+
+_ASK_S = 10.0
+_DISCARD = 9
+_AGAIN_S = 0.25
+_REFUSALS = 12
+"""With nothing of ours at work so many are final; an ended session may count for a moment more."""
 
 
 class SshBox(Box):
@@ -34,14 +41,22 @@ class SshBox(Box):
         self.address = str(peer[0]) if peer and not tunnel else route.host
         key = connection.get_server_host_key()
         self.host_key = key.get_fingerprint() if key else None
+        self._at_work = 0
 
     async def _open(self) -> Pipes:
         try:
-            process = await self.connection.create_process(COMMAND, encoding=None)
+            process = await self._process()
+        except asyncssh.ChannelOpenError as error:
+            raise UnreachableError(
+                f"its SSH server starts no command for {self.user}: {error.reason}.",
+                where=self.name,
+                do_next="See whether `ssh BOX true` works there.",
+            ) from error
         except (OSError, asyncssh.Error) as error:
             raise UnreachableError(
                 f"the connection broke: {error}.", where=self.name, do_next="Try again."
             ) from error
+        self._at_work += 1
 
         async def wait() -> int | None:
             return (await process.wait(check=False)).exit_status
@@ -54,6 +69,7 @@ class SshBox(Box):
 
         async def end(done: bool) -> None:
             # The signal goes to the whole group, and so to what an ended script has just started.
+            self._at_work -= 1
             if done:
                 process.close()
             else:
@@ -68,6 +84,21 @@ class SshBox(Box):
             end=end,
         )
 
+    async def _process(self) -> asyncssh.SSHClientProcess[bytes]:
+        """A command's start; where the server allows few at once, when one of ours has ended."""
+        refused = 0
+        while True:
+            try:
+                # Without a terminal, whatever RequestTTY says: it would change the bytes.
+                return await self.connection.create_process(
+                    COMMAND, encoding=None, request_pty=False
+                )
+            except asyncssh.ChannelOpenError:
+                refused = 0 if self._at_work else refused + 1
+                if refused >= _REFUSALS:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+
     async def forward(self, remote_host: str, remote_port: int) -> Forward:
         """Listen on a free loopback port here and carry it to `remote_host` as the box sees it."""
         try:
@@ -79,6 +110,18 @@ class SshBox(Box):
                 f"no port could be forwarded: {error}.", where=self.name, do_next="Try again."
             ) from error
         return _SshForward(listener)
+
+    async def forwards(self) -> bool:
+        """Whether its SSH server carries ports to this machine: asked by a port nobody has."""
+        try:
+            async with asyncio.timeout(_ASK_S):
+                _, writer = await self.connection.open_connection("127.0.0.1", _DISCARD)
+        except asyncssh.ChannelOpenError as error:
+            return error.code != OPEN_ADMINISTRATIVELY_PROHIBITED
+        except (OSError, asyncssh.Error, TimeoutError):
+            return True  # whatever that is, what needs the port will tell
+        writer.close()
+        return True
 
     def is_closed(self) -> bool:
         """Whether the connection has ended."""

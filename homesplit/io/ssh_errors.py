@@ -39,7 +39,8 @@ def sentence(error: BaseException, *, at: str, seconds: float) -> tuple[str, str
             )
         case asyncssh.KeyExchangeFailed():
             return (
-                f"{at} and this machine have no SSH algorithm in common ({error.reason}).",
+                f"{at} and this machine have no SSH algorithm in common: it offers only "
+                f"{error.reason.rpartition('received ')[2]}.",
                 "Update the SSH server there.",
             )
         case asyncssh.ConnectionLost():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,9 +23,19 @@ class FoundKeys:
     """Public keys whose private half only the agent has."""
     broken: tuple[str, ...] = ()
     """One sentence for each key file that can't be used."""
+    certificates: tuple[asyncssh.SSHCertificate, ...] = ()
+    """Authorities' certificates that lie beside key files, as `ssh` takes them."""
+
+    @property
+    def data(self) -> frozenset[bytes]:
+        """The public halves of all that were found."""
+        files = [f.with_name(f.name + ".pub") for f in self.locked]
+        return frozenset(
+            [*(key.public_data for key in self.open), *_public_data([*files, *self.public])]
+        )
 
 
-def find_keys(identity_files: Sequence[str]) -> FoundKeys:
+def find_keys(identity_files: Sequence[str], certificate_files: Sequence[str] = ()) -> FoundKeys:
     """Read the named identity files, or the usual ones in ~/.ssh when none are named."""
     named = [Path(name).expanduser() for name in identity_files]
     paths = named or [Path.home() / ".ssh" / name for name in _DEFAULT_NAMES]
@@ -58,7 +68,29 @@ def find_keys(identity_files: Sequence[str]) -> FoundKeys:
         locked=tuple(locked),
         public=tuple(public),
         broken=tuple(broken),
+        certificates=tuple(_certificates(paths, certificate_files)),
     )
+
+
+def _certificates(keys: Sequence[Path], named: Sequence[str]) -> Iterator[asyncssh.SSHCertificate]:
+    """Those named, then those beside keys; one that can't be read is passed over, as by `ssh`."""
+    beside = [path.with_name(path.name + "-cert.pub") for path in keys]
+    for path in [*(Path(name).expanduser() for name in named), *beside]:
+        with contextlib.suppress(OSError, ValueError, asyncssh.KeyImportError):
+            yield asyncssh.read_certificate(path)
+
+
+def in_order(
+    of_agent: Sequence[asyncssh.SSHKeyPair], opened: Sequence[asyncssh.SSHKey], found: FoundKeys
+) -> list[asyncssh.SSHKey | asyncssh.SSHKeyPair]:
+    """What is offered first to last, each key once.
+
+    A server hears only a few: the keys of the user's files come before the agent's others.
+    """
+    first = [pair for pair in of_agent if pair.public_data in found.data]
+    held = {pair.public_data for pair in first}
+    files = [key for key in opened if key.public_data not in held]
+    return [*first, *files, *(pair for pair in of_agent if pair not in first)]
 
 
 @contextlib.asynccontextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import asyncssh
 
+from homesplit.core.found import SHOW_HOST_KEYS
 from homesplit.errors import TrustError, UnreachableError
 from homesplit.io import known_hosts, ssh_keys
 from homesplit.io.ask import Ask
@@ -38,7 +39,7 @@ class Login:
 
     async def log_in(self, route: Route, tunnel: SshBox | None) -> SshBox:
         """One attempt after another until it is let in or nothing is left to try."""
-        keys = await asyncio.to_thread(ssh_keys.find_keys, route.identities)
+        keys = await asyncio.to_thread(ssh_keys.find_keys, route.identities, route.certificates)
         attempt = Attempt(route, tunnel, self._connect_s)
         secrets_left = _SECRET_TRIES
         unlocked: list[asyncssh.SSHKey] = []
@@ -96,8 +97,8 @@ class Login:
             raise DeclinedError(
                 f"its host key {key.get_fingerprint()} is not known here.",
                 where=route.box,
-                do_next="Compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on "
-                "the box, then accept it in homesplit, or log in once with `ssh`.",
+                do_next=f"Compare it with what `{SHOW_HOST_KEYS}` says on the box, then accept "
+                "it in homesplit, or log in once with `ssh`.",
             )
         await asyncio.to_thread(known_hosts.remember, self._own_known_hosts, names, key)
 

@@ -27,8 +27,11 @@ class Route:
     alias: str | None
     identities: tuple[str, ...]
     identities_only: bool
+    certificates: tuple[str, ...] = ()
     agent_path: str
     trust_files: tuple[Path, ...]
+    orders_host_keys: bool = False
+    """Whether the configuration says which kinds of host key are asked for."""
     host_key: str | None = None
     """Fingerprint of the key that this box must show, wherever it is."""
     config: list[str] = field(default_factory=list[str])
@@ -68,8 +71,10 @@ async def route_to(box: str, target: str, *, own_known_hosts: Path) -> Route:
         proxy_command=options.proxy_command,
         alias=options.host_key_alias,
         identities=tuple(str(f) for f in own.get("IdentityFile", ())),
+        certificates=tuple(str(f) for f in own.get("CertificateFile", ())),
         identities_only=bool(own.get("IdentitiesOnly", False)),
         agent_path=_agent_path(own),
+        orders_host_keys=own.get("HostKeyAlgorithms", None) is not None,
         trust_files=(*(files or known_hosts.default_files()), own_known_hosts),
         config=config,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from homesplit.errors import UsageError
 
 
@@ -14,6 +16,6 @@ def split_target(target: str) -> tuple[str | None, str, int | None]:
         port = tail.removeprefix(":")
     elif rest.count(":") == 1:
         host, _, port = rest.partition(":")
-    if not host or (port and not (port.isdigit() and 0 < int(port) < 65536)):
+    if not host or (port and not (re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536)):
         raise UsageError(f"{target!r} is not [user@]host[:port].")
     return user or None, host, int(port) if port else None

@@ -160,7 +160,7 @@ def make_blueprint(
     )
     kept = keys if ours else None
     addresses = choose_addresses(found.boxes, link)
-    router_box = _router_box(names, setting, memory if kept else None)
+    router_box = _router_box(found.boxes, setting, memory if kept else None)
     ports = {
         seen.name: _choose_ports(seen, options.port, memory if kept else None)
         for seen in found.boxes
@@ -238,6 +238,12 @@ def needed_bytes(part: BoxPart, house: Wheelhouse | None, model_bytes: int) -> i
 def refuse(part: BoxPart, need: int) -> None:
     """Raise DeployError when this box can't take its part."""
     facts = part.seen.facts
+    if facts.closed is not None:
+        raise DeployError(
+            f"the home folder of {facts.user} {facts.closed}.",
+            where=part.name,
+            do_next="Use a user of that box whose home lies on a disk of its own, or mend it.",
+        )
     if part.needs_env and part.python is None and not part.seen.internet:
         versions = ", ".join(".".join(map(str, p.version)) for p in facts.pythons)
         raise DeployError(
@@ -462,11 +468,18 @@ def _an_address(seen: SeenBox) -> str:
     return f"{seen.name} has: {own or 'none that it tells'}."
 
 
-def _router_box(names: Sequence[str], setting: ModeSetting, memory: Memory | None) -> str:
-    """Where the router is already, else the box that writes answers."""
-    if memory and memory.deployment.router_box in names:
+def _router_box(boxes: Sequence[SeenBox], setting: ModeSetting, memory: Memory | None) -> str:
+    """Where the router is already, else the box that writes answers, if we reach a port there."""
+    open_to_us = [seen.name for seen in boxes if seen.forwards]
+    if not open_to_us:
+        raise DeployError(
+            "its SSH server forwards no ports, by which the router's API comes to this machine.",
+            where=boxes[0].name,
+            do_next="Set `AllowTcpForwarding local` in /etc/ssh/sshd_config there and restart it.",
+        )
+    if memory and memory.deployment.router_box in open_to_us:
         return memory.deployment.router_box
-    return setting.decode_box or names[0]
+    return setting.decode_box if setting.decode_box in open_to_us else open_to_us[0]
 
 
 def _choose_ports(seen: SeenBox, first: int | None, memory: Memory | None) -> tuple[int, int, int]:

@@ -20,6 +20,7 @@ from homesplit.io.bundle import Bundle, make_bundle
 from homesplit.io.platforms import Target, target_of
 from homesplit.io.remote_process import ProcessState, Role
 from homesplit.io.remote_root import Owner, read_owner
+from homesplit.io.same_machine import refuse_copies
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import Context
 from homesplit.stages.model import model_name
@@ -40,6 +41,8 @@ class SeenBox:
     worker: WorkerConfig | None
     """The settings that lie there, None when there are none or others than we write."""
     router: RouterConfig | None
+    forwards: bool = True
+    """Whether its SSH server carries ports to this machine."""
 
     @property
     def name(self) -> str:
@@ -84,6 +87,7 @@ async def survey(
     seen, manifest, bundle = await asyncio.gather(
         together(look(connections, name) for name in names), hashing, bundling
     )
+    await refuse_copies([each.box for each in seen])
     model = ModelHere(folder=folder, name=model_name(folder), manifest=manifest)
     return Survey(boxes=tuple(seen), model=model, bundle=bundle)
 
@@ -93,8 +97,9 @@ async def look(connections: Connections, name: str) -> SeenBox:
     box = await connections.connect(name)
     facts = await box_facts.read_facts(box)
     run = f"{facts.root}/run"
-    internet, processes, worker, router = await asyncio.gather(
+    internet, forwards, processes, worker, router = await asyncio.gather(
         box_facts.reaches_internet(box),
+        box.forwards(),
         remote_process.states(box, facts.root),
         read_settings(box, f"{run}/worker.json", WorkerConfig),
         read_settings(box, f"{run}/router.json", RouterConfig),
@@ -108,6 +113,7 @@ async def look(connections: Connections, name: str) -> SeenBox:
         processes=processes,
         worker=worker,
         router=router,
+        forwards=forwards,
     )
 
 

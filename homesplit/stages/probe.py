@@ -22,6 +22,7 @@ from homesplit.io.box import Box
 from homesplit.io.box_store import KnownBox, remember_box
 from homesplit.io.probe_runner import LINK_S, gather_facts, measure_box, measure_link, needs_blas
 from homesplit.io.probe_store import save_box, save_link, turned
+from homesplit.io.same_machine import refuse_copies
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import record_if_possible
@@ -48,6 +49,7 @@ async def probe(ctx: Context, names: Sequence[str], *, only_link: bool = False) 
     ctx.emit(StageStarted(stage="probe", sentence=f"Measuring {' and '.join(names)}."))
     async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
         boxes = [await connections.connect(name) for name in names]
+        await refuse_copies(boxes)
         facts = await asyncio.gather(*(gather_facts(box) for box in boxes))
         # One after the other: boxes that share a power strip or this machine must not disturb
         # each other, and the link is measured while both are at rest.

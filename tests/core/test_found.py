@@ -24,9 +24,16 @@ def test_a_machine_with_two_names_and_addresses_is_listed_once_under_the_persons
     assert boxes[0].found_by == ("mDNS: ssh", "ssh config")
 
 
-def test_two_machines_of_one_name_stay_two() -> None:
-    boxes = merge([tried("pc", "1.1.1.1", "typed", "K1"), tried("pc", "1.1.1.2", "typed", "K2")])
-    assert len(boxes) == 2
+def test_two_machines_of_one_name_stay_two_and_are_numbered_the_same_every_time() -> None:
+    told = [tried("pc", "1.1.1.1", "mDNS: ssh", "K2"), tried("PC", "1.1.1.2", "mDNS: ssh", "K1")]
+    for order in (told, told[::-1]):
+        assert {b.host_key: b.name for b in merge(order)} == {"K1": "PC", "K2": "pc-2"}
+    # Numbered once, a machine keeps its name also when the other one is off or comes first.
+    met = [tried("pc-2", "1.1.1.1", "used before", "K2"), *told]
+    assert {b.host_key: b.name for b in merge(met)} == {"K1": "PC", "K2": "pc-2"}
+    assert [b.name for b in merge(met[:2])] == ["pc-2"]
+    third = [tried("pc", "1.1.1.3", "ssh config", "K3"), *told]
+    assert {b.host_key: b.name for b in merge(third)} == {"K1": "PC-2", "K2": "pc-3", "K3": "pc"}
 
 
 def test_a_dead_address_of_a_living_machine_is_shown_with_its_reason() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,15 @@ class Asked:
 
 
 class _Server(asyncssh.SSHServer):
+    def __init__(self, live: list[asyncssh.SSHServerConnection]) -> None:
+        self._live = live
+
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
+        self._live.append(conn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._live.remove(self._connection)
 
     def begin_auth(self, username: str) -> bool:
         self._connection.send_auth_banner('*** {"this": is "no JSON" \x1b[31m ***\n')
@@ -116,6 +124,15 @@ class Lab:
     client_key: asyncssh.SSHKey
     home: Path
     paths: Paths
+    live: list[asyncssh.SSHServerConnection] = field(
+        default_factory=list[asyncssh.SSHServerConnection]
+    )
+    """Connections as the server sees them."""
+
+    def cut(self) -> None:
+        """Break every connection, as a box does that goes away."""
+        for connection in tuple(self.live):
+            connection.abort()
 
     def config(self, text: str) -> None:
         (self.home / "ssh_config").write_text(text)
@@ -125,13 +142,18 @@ class Lab:
 
 
 @contextlib.asynccontextmanager
-async def serving(lab_port: int, key: asyncssh.SSHKey, authorized: Path) -> AsyncGenerator[int]:
+async def serving(
+    lab_port: int,
+    keys: Sequence[asyncssh.SSHKey],
+    authorized: Path,
+    live: list[asyncssh.SSHServerConnection] | None = None,
+) -> AsyncGenerator[int]:
     server = await asyncssh.listen(
         "127.0.0.1",
         lab_port,
-        server_host_keys=[key],
+        server_host_keys=list(keys),
         authorized_client_keys=str(authorized),
-        server_factory=_Server,
+        server_factory=partial(_Server, [] if live is None else live),
         process_factory=_sh,
         encoding=None,
     )
@@ -154,7 +176,8 @@ async def far_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
     client_key.write_public_key(str(folder / "authorized"))
     client_key.write_private_key(str(folder / ".ssh" / "id_ed25519"))
     paths = Paths(config=folder / "c", cache=folder / "k", data=folder / "d")
-    async with serving(0, host_key, folder / "authorized") as port:
-        made = Lab(port, host_key, client_key, folder, paths)
+    live: list[asyncssh.SSHServerConnection] = []
+    async with serving(0, [host_key], folder / "authorized", live) as port:
+        made = Lab(port, host_key, client_key, folder, paths, live)
         made.config(f"Host box\n  HostName 127.0.0.1\n  Port {port}\n  User owner\n")
         yield made

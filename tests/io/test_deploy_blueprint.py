@@ -577,3 +577,18 @@ def test_what_superseded_versions_left_is_told_before_it_is_deleted() -> None:
     assert [warning.partition(" will be")[0] for warning in told] == [
         f"{box}: of earlier versions, e1" for box in PAIR
     ]
+
+
+def test_the_router_is_where_its_port_can_be_carried_from_and_nowhere_else() -> None:
+    closed = {"forwards": False}
+    plan = blueprint(surveyed(seen("atlas", 11, **closed), seen("borea", 12)))
+    assert (plan.router_box, plan.setting.decode_box) == ("borea", "atlas")
+    with pytest.raises(DeployError, match="atlas: its SSH server forwards no ports"):
+        blueprint(surveyed(seen("atlas", 11, **closed), seen("borea", 12, **closed)))
+
+
+def test_a_home_that_takes_nothing_is_refused_before_anything_is_brought() -> None:
+    found = surveyed(seen("atlas", 11, closed="can't be written to"), seen("borea", 12))
+    part = blueprint(found).parts[0]
+    with pytest.raises(DeployError, match="atlas: the home folder of ann can't be written to"):
+        refuse(part, 0)

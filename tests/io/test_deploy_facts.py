@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from homesplit.errors import DeployError, UsageError
-from homesplit.io.box_facts import parse
+from homesplit.io.box_facts import SCRIPT, parse
 from homesplit.io.bundle import make_bundle
 from homesplit.io.platforms import fitting_python, target_from_key, target_of
 from homesplit.io.remote_process import parse_states
@@ -117,3 +119,35 @@ def test_boxes_install_the_versions_that_tests_run_on() -> None:
 
 def _pinned(pin: str, constraints: str) -> bool:
     return any(pin.replace("-", "_") == line.replace("-", "_") for line in constraints.split())
+
+
+@pytest.mark.parametrize(
+    ("home", "options", "says"),
+    [
+        ("a disk/home", "", None),
+        ("a disk/home", "noexec", "lets no program run"),
+        ("a disk/home", "ro", "can't be written to"),
+    ],
+)
+def test_a_home_that_nothing_can_be_brought_to_says_so(
+    tmp_path: Path, home: str, options: str, says: str | None
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a disk needs root")
+    (tmp_path / "a disk").mkdir()
+    script = (
+        'mount -t tmpfs box "$1" && mkdir "$2" && mount -o "remount,rw,$3" "$1" && '
+        'HOME="$2" sh -c "$4"'
+    )
+    words = [str(tmp_path / "a disk"), str(tmp_path / home), options, SCRIPT]
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    told = parse(done.stdout, "atlas").closed
+    assert told is None if says is None else says in (told or "")
+
+
+def test_a_user_without_a_home_is_told_about_and_nobody_waits() -> None:
+    environment = {**os.environ, "HOME": "/nonexistent"}
+    command = ["sh", "-c", SCRIPT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert parse(done.stdout, "atlas").free_bytes

@@ -246,7 +246,9 @@ async def test_a_wrong_line_in_the_ssh_configuration_is_named(lab: Lab) -> None:
             await connections.connect("box")
 
 
-@pytest.mark.parametrize("name", ["", "-oProxyCommand=x", "a b", "x:0", "x:99999", "@"])
+@pytest.mark.parametrize(
+    "name", ["", "-oProxyCommand=x", "a b", "x:0", "x:99999", "x:²", f"x:{'9' * 5000}", "@"]
+)
 async def test_names_that_cannot_be_are_refused(lab: Lab, name: str) -> None:
     async with lab.connections(Asked()) as connections:
         with pytest.raises(UsageError):
