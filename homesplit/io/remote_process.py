@@ -10,6 +10,7 @@ from typing import Literal
 
 from homesplit.errors import DeployError, UnreachableError
 from homesplit.io.box import Box
+from homesplit.io.box_facts import USER_MANAGER
 from homesplit.io.remote_root import must
 from homesplit.io.said import count
 
@@ -213,7 +214,7 @@ async def start(box: Box, place: EnginePlace, role: Role) -> None:
     """Start one process; it lives on when the connection ends."""
     unit = "yes" if place.unit else "no"
     head = f"{_head(place.run)}python={quote(place.python)}; role={role}; unit={unit}\n"
-    must(await box.run(head + _START, timeout_s=60.0), box, f"start the {role}")
+    must(await box.run(head + USER_MANAGER + _START, timeout_s=60.0), box, f"start the {role}")
 
 
 async def wait_ready(box: Box, place: EnginePlace, role: Role) -> str:
