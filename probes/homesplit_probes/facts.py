@@ -48,7 +48,7 @@ def parse_system(text: str) -> Dict[str, Optional[str]]:
 
 def parse_cpu(text: str) -> Dict[str, Any]:
     """Model name and usable cores: /proc/cpuinfo or sysctl, `nproc`, a cgroup's quota."""
-    names = r"^(?:model name|Model|Processor|machdep\.cpu\.brand_string)\s*:\s*(.+)$"
+    names = r"^(?:model name|Model name|Model|Processor|machdep\.cpu\.brand_string)\s*:\s*(.+)$"
     model = re.search(names, text, re.M)
     cores = re.search(r"^cores=(\d+)", text, re.M)
     quota = re.search(r"^quota=(\d+) (\d+)", text, re.M)
@@ -95,7 +95,9 @@ def parse_nvidia(text: str) -> List[Dict[str, Any]]:
         if len(row) != len(NVIDIA_FIELDS):
             continue
         values = [cell.strip() for cell in row]
-        total, free = number(values[1]), number(values[2])
+        # Some Jetsons name 0 MiB where others say [N/A].
+        total, free = number(values[1]) or None, number(values[2])
+        free = free if total is not None else None
         driver = None if values[3].lower() in _NO_FIGURE else values[3]
         gpus.append(
             {
@@ -276,7 +278,11 @@ _POWER = (
 _PYTHONS = (
     'for p in "$HOME"/.local/share/homesplit/box/env/*/bin/python '
     "$(command -v python3) /usr/bin/python3 "
-    '$(command -v python3.13 python3.12 python3.11 python3.10 python3.9); do [ -x "$p" ] && '
+    "$(for v in 13 12 11 10 9; do command -v python3.$v; done); "
+    'do [ -x "$p" ] || continue; '
+    # On a Mac without developer tools this one only asks its user to install them.
+    '[ "$p" = /usr/bin/python3 ] && [ "$(uname -s)" = Darwin ] && '
+    "! xcode-select -p >/dev/null 2>&1 && continue; "
     'echo "$p|$("$p" -I -c \'import sys; from importlib.util import find_spec as f; '
     'print("%d.%d.%d" % sys.version_info[:3] + "|" + '
     '("torch" if f("torch") else "numpy" if f("numpy") else ""))\' 2>/dev/null)"; done'
@@ -287,7 +293,9 @@ _GRAPHICS = (
     '$(lspci -s "$(basename "$(readlink -f $d)")" | sed \'s/^[^ ]* [^:]*: //\')"; done'
 )
 _CPU = (
-    "grep -m1 -E '^(model name|Model|Processor)' /proc/cpuinfo 2>/dev/null; "
+    "grep -m1 -E '^(model name|Model|Processor)' /proc/cpuinfo || "
+    # An ARM core has a number there; lscpu knows its name.
+    "lscpu | grep '^Model name' | paste -s -d+ - | sed 's/+Model name: */ + /g'; "
     "sysctl machdep.cpu.brand_string 2>/dev/null; "
     'echo "cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"; '
     "case $(cat /sys/fs/cgroup/cpu.max 2>/dev/null) in max*|'') ;; "

@@ -33,6 +33,9 @@ def test_of_two_gpus_the_unified_one_keeps_its_unknown_memory() -> None:
     [
         "",
         "NVIDIA-SMI has failed because it couldn't communicate with the driver.\n",
+        "No devices were found\n",
+        "Failed to initialize NVML: Driver/library version mismatch\n"
+        "NVML library version: 580.95\n",
         "\n,\n",
     ],
 )
@@ -56,6 +59,46 @@ def test_a_tool_that_answers_na_leaves_everything_unknown_and_the_profile_says_w
     assert (profile.device, profile.unified) == ("cuda", True)
     assert profile.memory_bytes.value
     assert "unified" in profile.memory_bytes.method
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # github.com/XuehaiPan/nvitop/pull/208: a DGX Spark, driver 580.173.02
+        "NVIDIA GB10, [N/A], [N/A], 580.173.02, 11.17, 35",
+        # github.com/micytao/vllm-playground/pull/11: a Jetson tells neither memory nor heat
+        "NVIDIA Thor, [N/A], [N/A], 580.00, [N/A], [N/A]",
+        # github.com/OE4T/linux-tegra-5.10/issues/17: an Orin names no driver either
+        "Orin (nvgpu), [N/A], [N/A], [N/A], [N/A], [N/A]",
+        # github.com/Mesh-LLM/mesh-llm/pull/29: another Orin, by which it has 0 MiB
+        "Orin (nvgpu), 0, 0, 540.4.0, [N/A], [N/A]",
+    ],
+)
+def test_a_gpu_that_shares_the_main_memory_has_what_is_available_there(line: str) -> None:
+    known: dict[str, Any] = {"nvidia": facts.parse_nvidia(line)}
+    known["memory"] = facts.parse_memory("MemTotal: 127600748 kB\nMemAvailable: 118566368 kB\n")
+    box = box_profile("spark", None, known, None, at="")
+    assert (box.device, box.unified) == ("cuda", True)
+    assert box.memory_bytes.value == 118566368 * 1024
+    assert box.accelerators[0].memory_bytes.value is None
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "cores"),
+    [
+        ("model name\t: AMD Ryzen AI MAX+ 395\ncores=32\n", "AMD Ryzen AI MAX+ 395", 32),
+        ("machdep.cpu.brand_string: Apple M3 Max\ncores=14\n", "Apple M3 Max", 14),
+        ("Model\t\t: Raspberry Pi 5 Model B Rev 1.0\ncores=4", "Raspberry Pi 5 Model B Rev 1.0", 4),
+        ("Model name: Cortex-X925 + Cortex-A725\ncores=20\n", "Cortex-X925 + Cortex-A725", 20),
+        ("cores=4\n", None, 4),
+        ("", None, None),
+    ],
+)
+def test_a_processor_is_named_as_its_system_names_it(
+    text: str, model: str | None, cores: int | None
+) -> None:
+    told = facts.parse_cpu(text)
+    assert (told["model"], told["cores"]) == (model, cores)
 
 
 def test_not_supported_power_is_unknown() -> None:
@@ -239,6 +282,47 @@ def test_addresses_of_linux_and_macos_leave_loopback_out() -> None:
 def test_the_python_with_torch_probes_first_and_old_ones_never() -> None:
     text = "/usr/bin/python3|3.11.2|\n/old|3.8.1|torch\n/deployed|3.12.1|torch\n/broken|\n"
     assert [p["path"] for p in facts.parse_pythons(text)] == ["/deployed", "/usr/bin/python3"]
+
+
+def command(name: str) -> str:
+    """The `sh` that tells this fact."""
+    return next(fact.command for fact in facts.FACTS if fact.name == name)
+
+
+def tool(folder: Path, name: str, script: str) -> None:
+    """A stand-in for a tool of another system."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def said(folder: Path, command: str) -> str:
+    """What a command prints where these tools are found first."""
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder)}
+    done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_a_python_beside_no_plain_python3_is_found(tmp_path: Path) -> None:
+    tool(tmp_path, "python3.10", "echo '3.10.4|'")
+    assert f"{tmp_path}/python3.10|3.10.4|" in said(tmp_path, command("pythons"))
+
+
+def test_a_mac_without_developer_tools_is_not_asked_for_the_python_that_would_bring_them(
+    tmp_path: Path,
+) -> None:
+    tool(tmp_path, "uname", "echo Darwin")
+    tool(tmp_path, "xcode-select", "exit 2")
+    assert "/usr/bin/python3|" not in said(tmp_path, command("pythons"))
+    tool(tmp_path, "xcode-select", "echo /Library/Developer/CommandLineTools")
+    if os.access("/usr/bin/python3", os.X_OK):
+        assert "/usr/bin/python3|3." in said(tmp_path, command("pythons"))
+
+
+def test_an_arm_processor_without_a_name_in_cpuinfo_has_those_of_lscpu(tmp_path: Path) -> None:
+    tool(tmp_path, "grep", '[ "$4" = /proc/cpuinfo ] && exit 1; exec /bin/grep "$@"')
+    tool(tmp_path, "lscpu", "echo 'Model name:  Cortex-X925'; echo 'Model name:  Cortex-A725'")
+    told = facts.parse_cpu(said(tmp_path, command("cpu")))
+    assert told["model"] == "Cortex-X925 + Cortex-A725"
 
 
 def test_free_disk_space_is_in_bytes_and_unknown_without_an_answer() -> None:
