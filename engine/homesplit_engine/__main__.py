@@ -17,6 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", required=True, metavar="FILE", help="its settings (JSON)")
     parser.add_argument("--supervised", action="store_true", help="start it again whenever it dies")
     parser.add_argument("--parent", type=int, metavar="PID", help="end when this process is gone")
+    parser.add_argument("--farewell", type=int, nargs=2, metavar="FD", help=argparse.SUPPRESS)
+    parser.add_argument("--after", metavar="WORDS", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     # Imported here: the router must not load torch, nor the worker an HTTP server.
     if chosen.supervised:
@@ -29,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_worker(chosen.config, chosen.parent)
     from homesplit_engine.router.server import main as run_router
 
-    return run_router(chosen.config, chosen.parent)
+    return run_router(chosen.config, chosen.parent, farewell=chosen.farewell, after=chosen.after)
 
 
 def _leave(code: int) -> NoReturn:

@@ -39,8 +39,13 @@ class ControlDoor:
         heard: Callable[[ToWorker], Sequence[ToRouter]],
         router_lost: Callable[[], None],
         tick: Callable[[], None],
+        reached: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`heard` answers a message at once; `tick` is called a few times a second."""
+        """`heard` answers a message at once; `tick` is called a few times a second.
+
+        `reached` is told the descriptor of the connection that the router speaks over.
+        """
+        self._reached = reached
         self._heard = heard
         self._router_lost = router_lost
         self._tick = tick
@@ -87,7 +92,7 @@ class ControlDoor:
             poller.poll(TICK_MS)
             self._waker.clear()
             while self._socket.poll(0):
-                self._receive(self._socket.recv_multipart())
+                self._receive(self._socket.recv_multipart(copy=False))
             while self._outbox:
                 self._send(self._outbox.popleft())
             self._tick()
@@ -97,10 +102,10 @@ class ControlDoor:
         self._socket.close(linger=500)
         self._waker.close()
 
-    def _receive(self, frames: list[bytes]) -> None:
+    def _receive(self, frames: list[zmq.Frame]) -> None:
         if len(frames) != 2:
             return
-        identity, raw = frames
+        identity, raw = (frame.bytes for frame in frames)
         try:
             message = decode_to_worker(raw)
         except ProtocolError:
@@ -109,6 +114,7 @@ class ControlDoor:
             self._router = identity
         if identity != self._router:
             return
+        self._reached(int(frames[1].get(zmq.SRCFD)))
         for answer in self._heard(message):
             self._send(answer)
 

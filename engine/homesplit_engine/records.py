@@ -117,6 +117,26 @@ class TransferEvent(Struct, frozen=True, kw_only=True):
     committed: bool = True
 
 
+class LinkSeen(Struct, frozen=True, kw_only=True):
+    """What a box's kernel says of its connection to a peer, since that was made."""
+
+    peer: str
+    """A box, or `router`."""
+    sent: int
+    """Segments with data, those sent again included."""
+    resent: int
+    rtt_s: float
+    """There and back, smoothed."""
+
+
+class Sending(Struct, frozen=True, kw_only=True):
+    """A hand-off under way, as its sender sees it."""
+
+    request_id: str
+    left_bytes: int
+    """Payload that the peer's kernel has not acknowledged yet (where ours tells that)."""
+
+
 class WorkerStatus(Struct, frozen=True, kw_only=True):
     """A worker's state now, on that box's monotonic clock."""
 
@@ -137,6 +157,14 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     """Cores that other programs take on the box."""
     others_why: str | None = None
     """Why it isn't known, None when it is."""
+    wall_s: float | None = None
+    """The box's wall clock, read together with `clock_s`."""
+    disk_free_bytes: int | None = None
+    """Where the worker writes."""
+    block_shortages: int = 0
+    """How often, since its start, a request had to wait or give way for want of KV blocks."""
+    links: tuple[LinkSeen, ...] = ()
+    sending: tuple[Sending, ...] = ()
 
 
 class Fault(Struct, frozen=True, kw_only=True):

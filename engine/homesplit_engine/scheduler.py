@@ -116,6 +116,8 @@ class Scheduler:
         self._handing_over: dict[str, Request] = {}
         self._in_flight: StepPlan | None = None
         self._steps = 0
+        self.block_shortages = 0
+        """How often a request had to wait or give way for want of KV blocks."""
 
     # ------------------------------------------------------------------ looking
 
@@ -354,6 +356,7 @@ class Scheduler:
         matched = self.pool.match(request.block_hashes(reusable, size))
         fresh = self._blocks_for(request) - len(matched)
         if fresh > self.pool.available_beside(matched):
+            self.block_shortages += 1
             return False
         self.pool.take(matched)
         whole = blocks_for(request.prompt_tokens + request.max_tokens, size)
@@ -464,6 +467,7 @@ class Scheduler:
         request.place = None
         request.computed = request.remembered = 0
         request.preemptions += 1
+        self.block_shortages += 1
         request.phase = Phase.WAITING
         self._waiting.appendleft(request)
 

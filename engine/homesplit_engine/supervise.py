@@ -2,7 +2,8 @@
 
 A process that never got ready has something wrong with its settings: it is not tried again,
 so that whoever deploys it hears of it. The one that runs ends by itself when its supervisor
-is gone, so no two of them ever hold the same port.
+is gone, so no two of them ever hold the same port. Of a router it holds the sockets of open
+answers, to end them with an error should it die.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 import msgspec
 
 from homesplit_engine.config import ConfigError, load
+from homesplit_engine.farewell import Farewell
+from homesplit_engine.open_files import allow_open_files
 
 log = logging.getLogger("homesplit.supervisor")
 FIRST_PAUSE_S = 0.25
@@ -59,6 +62,9 @@ class Supervisor:
         self._ready = Path(load(config, _ReadyFile).ready_file)
         self._stop = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
+        self._told = ""
+        self._after: str | None = None
+        """What became of the last one, for the next one to tell."""
 
     def ask_to_stop(self) -> None:
         """End the process in good order; callable from a signal handler."""
@@ -76,27 +82,62 @@ class Supervisor:
             if not was_ready:
                 return code if code > 0 else 1
             pause_s = next_pause_s(pause_s, time.monotonic() - began_s)
+            self._after = f"the {self._role} {_how(code)} and was started again{self._told}"
             log.warning("the %s %s; started again in %g s", self._role, _how(code), pause_s)
             if self._stop.wait(pause_s):
                 return 0
 
     def _run_once(self) -> int:
-        words = [sys.executable, "-m", "homesplit_engine", self._role]
-        words += ["--config", str(self._config), "--parent", str(os.getpid())]
-        self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL)
-        while (code := self._child.poll()) is None:
-            if self._stop.wait(LOOK_S):
-                return self._end(self._child)
+        self._told = ""
+        if self._role != "router":
+            return self._watched(self._start(()), None)
+        farewell = Farewell()
+        try:
+            code = self._watched(self._start(farewell.fds), farewell)
+        finally:
+            told = farewell.say()
+        if told:
+            self._told = f"; {told} open answers ended with an error"
         return code
 
-    def _end(self, child: subprocess.Popen[bytes]) -> int:
+    def _start(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "homesplit_engine", self._role]
+        words += ["--config", str(self._config), "--parent", str(os.getpid())]
+        if fds:
+            words += ["--farewell", *map(str, fds)]
+            words += [] if self._after is None else ["--after", self._after]
+        self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=fds)
+        return self._child
+
+    def _watched(self, child: subprocess.Popen[bytes], farewell: Farewell | None) -> int:
+        """The exit code once it has ended, by itself or because it was to."""
+        if farewell is not None:
+            farewell.given()
+        while (code := child.poll()) is None:
+            if self._stop.is_set():
+                return self._end(child, farewell)
+            self._pass_time(farewell)
+        return code
+
+    def _pass_time(self, farewell: Farewell | None) -> None:
+        if farewell is None:
+            self._stop.wait(LOOK_S)
+        else:
+            farewell.hear(LOOK_S)
+
+    def _end(self, child: subprocess.Popen[bytes], farewell: Farewell | None) -> int:
         child.terminate()
-        try:
-            return child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            log.warning("the %s did not end within %g s and is killed", self._role, STOP_S)
-            child.kill()
-            return child.wait()
+        end_s = time.monotonic() + STOP_S
+        while (code := child.poll()) is None:
+            if time.monotonic() > end_s:
+                log.warning("the %s did not end within %g s and is killed", self._role, STOP_S)
+                child.kill()
+                return child.wait()
+            if farewell is None:
+                time.sleep(LOOK_S)
+            else:
+                farewell.hear(LOOK_S)
+        return code
 
     def _was_ready(self) -> bool:
         """Whether the process that just ended had written its ready file, which is taken away."""
@@ -121,6 +162,7 @@ def main(role: str, config: str) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         supervisor = Supervisor(role, Path(config))
+        allow_open_files()
     except ConfigError as error:
         log.error("%s", error)
         return 1

@@ -145,7 +145,9 @@ class _Fold:
                 self._setting = switch.setting
                 self._seen(switch.at_s)
             case FaultSeen(fault=fault):
-                self._faults.append(fault)
+                # What lasts is told again to whoever begins to watch again.
+                if fault not in self._faults[-MAX_MARKS:]:
+                    self._faults.append(fault)
                 self._seen(fault.at_s)
             case _:
                 return

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from homesplit_engine.policy import Decision
-from homesplit_engine.records import KvWire, ModeSetting
+from homesplit_engine.records import KvWire, ModeSetting, Sending
 from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Order, Stopping
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.flight import Flight
 from homesplit_engine.wire.messages import (
+    HandoffSecret,
     HandoffTarget,
+    Reserve,
     Reserved,
     SamplingParams,
     Submit,
@@ -68,8 +70,12 @@ class OneBox:
     async def until_usable(self, timeout_s: float) -> None:
         await asyncio.sleep(timeout_s)
 
-    def expected_handoff_s(self, decision: Decision, tokens: int, kv_wire: KvWire) -> float | None:
+    def allowed_handoff_s(
+        self, decision: Decision, prompt_tokens: int, left_bytes: int | None, kv_wire: KvWire
+    ) -> float | None:
         return None
+
+    def slow_handoff(self, decision: Decision, bytes_per_s: float) -> None: ...
 
     def fault(self, box: str | None, kind: str, sentence: str) -> None:
         self.faults.append(sentence)
@@ -158,3 +164,68 @@ async def test_past_its_deadline_a_request_that_no_box_takes_ends_in_a_typed_err
     with pytest.raises(ApiError) as ended:
         await flight.next_piece()
     assert ended.value.code == "deadline"
+
+
+A_TO_B = Decision(
+    kind="split", prefill_box="a", decode_box="b", prefill="whole", chunk_tokens=None, why="a, b"
+)
+
+
+class TwoBoxes(OneBox):
+    """Box `a` reads and hands over to `b`; what is moved goes on on `a` alone."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: True)
+        self.reserves: asyncio.Queue[Reserve] = asyncio.Queue()
+        self.slow: list[float] = []
+
+    def place(self, flight: Flight) -> Decision | None:
+        return A_TO_B
+
+    def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
+        return HandoffTarget(
+            reservation_id="",
+            box=box,
+            endpoint="",
+            secret=reserved.secret,
+            fingerprint="",
+            cached_tokens=0,
+        )
+
+    def send(self, box: str, message: ToWorker) -> bool:
+        if isinstance(message, Reserve):
+            self.reserves.put_nowait(message)
+            return True
+        return super().send(box, message)
+
+    def slow_handoff(self, decision: Decision, bytes_per_s: float) -> None:
+        self.slow.append(bytes_per_s)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["it stands still", "nobody knows"])
+async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it_goes_on(
+    told: bool,
+) -> None:
+    base = TwoBoxes()
+    flight = Flight(base, order(token_ids=[1, 2, 3], sampling=SamplingParams(max_tokens=9)))
+    first = asyncio.create_task(flight.next_piece())
+    wire_id = (await base.reserves.get()).request_id
+    secret = HandoffSecret(password="", seal_key=b"")
+    reserved = Reserved(request_id=wire_id, reservation_id="", cached_tokens=0, secret=secret)
+    flight.inbox.put_nowait(("b", wire_id, reserved))
+    submit = await base.sent.get()
+    assert submit.handoff is not None
+    base.detection_s = 1e-9  # from here on nothing may stand still
+    sending = Sending(request_id=wire_id, left_bytes=10**6)
+    if told:
+        flight.inbox.put_nowait(("a", wire_id, sending))
+    say(flight, wire_id, 0)
+    assert await first is not None
+    second = asyncio.create_task(flight.next_piece())
+    flight.inbox.put_nowait(("a", wire_id, sending))
+    flight.inbox.put_nowait(("a", wire_id, sending))
+    again = await base.sent.get()
+    assert again.handoff is None and again.token_ids == [1, 2, 3, 10]
+    assert "not a byte of it arrived" in base.faults[0] and len(base.slow) == 1
+    say(flight, again.request_id, 1)
+    assert await second is not None

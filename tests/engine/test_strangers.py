@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -18,6 +19,8 @@ import zmq
 from homesplit_engine.config import Keys
 from homesplit_engine.keys import make_keys
 from homesplit_engine.router.answer import Reader
+from homesplit_engine.router.door_log import MOST_LINES
+from homesplit_engine.router.door_log import NAME as DOOR
 from homesplit_engine.wire.messages import Cancel, Hello, encode
 from homesplit_engine.wire.sockets import connecting_socket
 
@@ -164,6 +167,32 @@ async def test_what_is_no_http_is_turned_away(tmp_path: Path, data: bytes) -> No
     async with open_door(tmp_path) as running:
         told = await _raw(running, data)
         assert not told or b" 400 " in told.splitlines()[0]
+
+
+async def test_no_http_is_a_line_in_the_log_each_and_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_door(tmp_path) as running:
+        with caplog.at_level("INFO"):
+            for _ in range(2 * MOST_LINES):
+                await _raw(running, b"GET / HTTP/1.1\r\nHost : x\r\n\x00\r\n\r\n")
+    lines = [one for one in caplog.records if one.name == DOOR]
+    assert 0 < len(lines) <= MOST_LINES
+    assert all(one.exc_info is None and "\n" not in one.getMessage() for one in lines)
+
+
+@pytest.mark.parametrize("packing", ["gzip", "deflate"])
+async def test_a_body_that_cannot_be_unpacked_is_a_400(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, packing: str
+) -> None:
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Encoding: {packing}\r\n"
+    for body in (b"no such thing at all", gzip.compress(b"{}")[:12] + b"\x00" * 9):
+        async with open_door(tmp_path) as running:
+            length = f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            told = await _raw(running, head.encode() + length.encode() + body)
+        assert b" 400 " in told.splitlines()[0]
+        assert set(json.loads(told.partition(b"\r\n\r\n")[2])) == {"error"}
+    assert not [one for one in caplog.records if one.exc_info]
 
 
 async def test_a_thousand_idle_connections_and_slow_senders_keep_nobody_out(

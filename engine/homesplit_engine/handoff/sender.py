@@ -20,9 +20,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from homesplit_engine.cache import KvPool, Place
 from homesplit_engine.handoff.frames import FRAME_BYTES, SEND_FROM_BYTES
-from homesplit_engine.handoff.layout import Piece, cut, pack, piece_bytes
-from homesplit_engine.records import TransferEvent
-from homesplit_engine.wire import sockets
+from homesplit_engine.handoff.layout import Piece, cut, pack, piece_bytes, token_wire_bytes
+from homesplit_engine.records import LinkSeen, Sending, TransferEvent
+from homesplit_engine.wire import sockets, tcp
 from homesplit_engine.wire.messages import (
     WIRE_VERSION,
     Abort,
@@ -105,6 +105,8 @@ class Outgoing:
         """Until its last message was taken."""
         self.opened = False
         self.over = False
+        self.ends_at = 0
+        """What had been given to the connection when its last message was."""
 
 
 class _Layer(Struct, frozen=True):
@@ -128,6 +130,11 @@ class _Peer:
     """The connection to one peer's hand-off socket."""
 
     def __init__(self, context: zmq.Context[Any], box: str, target: HandoffTarget) -> None:
+        self.box = target.box
+        self.fd: int | None = None
+        """The connection's, while there is one."""
+        self.given_bytes = 0
+        """Since it was made."""
         self.socket = sockets.kv_connecting_socket(
             context,
             name=box,
@@ -136,11 +143,16 @@ class _Peer:
             hwm=sockets.KV_HWM,
         )
         try:
-            self.monitor = self.socket.get_monitor_socket(_LOST | _REFUSED)
+            self.monitor = self.socket.get_monitor_socket(_LOST | _REFUSED | zmq.EVENT_CONNECTED)
         except zmq.ZMQError:
             self.socket.close(linger=0)
             raise
         self.socket.connect(target.endpoint)
+
+    def unacknowledged(self, upto: int) -> int:
+        """How much of what was given up to then the peer has not got yet; 0 where it isn't told."""
+        seen = tcp.look(self.fd)
+        return 0 if seen is None else max(0, upto - seen.acked_bytes)
 
     def close(self) -> None:
         self.socket.disable_monitor()
@@ -189,6 +201,27 @@ class Sender:
         self._thread.join(sockets.JOIN_S)
 
     # ------------------------------------------------------------------ from other threads
+
+    def sending(self) -> list[Sending]:
+        """The hand-offs under way."""
+        return [self._left(outgoing) for outgoing in list(self._waiting.values())]
+
+    def links(self) -> list[LinkSeen]:
+        """The connections to the peer."""
+        found = [(peer.box, tcp.look(peer.fd)) for peer in list(self._peers.values())]
+        return [
+            LinkSeen(peer=box, sent=seen.sent, resent=seen.resent, rtt_s=seen.rtt_s)
+            for box, seen in found
+            if seen is not None
+        ]
+
+    def _left(self, outgoing: Outgoing) -> Sending:
+        tokens = max(0, outgoing.prompt_tokens - outgoing.target.cached_tokens)
+        whole = tokens * token_wire_bytes(self._pool.shape, outgoing.target.kv_wire)
+        peer = self._peers.get(_door(outgoing.target))
+        on_the_way = 0 if peer is None else peer.unacknowledged(outgoing.ends_at)
+        left = max(0, whole - outgoing.bytes) + on_the_way
+        return Sending(request_id=outgoing.request_id, left_bytes=left)
 
     def layer_done(self, outgoing: Outgoing, layer: int, start: int, end: int) -> None:
         """K and V of tokens [start, end) of one layer are in the pool."""
@@ -333,8 +366,8 @@ class Sender:
         self, outgoing: Outgoing, message: KvMessage, frame: memoryview | None = None
     ) -> None:
         """Sends as soon as the peer takes it, listening meanwhile; raises _Given."""
-        socket = self._peer(outgoing.target).socket
-        parts = _sealed(outgoing, message, frame)
+        peer = self._peer(outgoing.target)
+        socket, parts = peer.socket, _sealed(outgoing, message, frame)
         began = time.monotonic()
         while not socket.poll(50, zmq.POLLOUT):
             self._hear()
@@ -349,6 +382,8 @@ class Sender:
                     f"for {STALL_S:.0f} s"
                 )
         socket.send_multipart(parts, copy=False)
+        peer.given_bytes += sum(map(len, parts))
+        outgoing.ends_at = peer.given_bytes
 
     def _peer(self, target: HandoffTarget) -> _Peer:
         key = _door(target)
@@ -365,8 +400,12 @@ class Sender:
         for key, peer in list(self._peers.items()):
             while peer.socket.poll(0):
                 self._answer(peer.socket.recv_multipart())
-            if peer.monitor.poll(0):
-                event = int(recv_monitor_message(peer.monitor)["event"])
+            while key in self._peers and peer.monitor.poll(0):
+                told = recv_monitor_message(peer.monitor)
+                event = int(told["event"])
+                if event == zmq.EVENT_CONNECTED:
+                    peer.fd = int(told["value"])
+                    continue
                 lost = not event & _REFUSED
                 self._lose(key, "the connection was lost" if lost else "it does not let us in")
         now = time.monotonic()
@@ -412,6 +451,15 @@ class Sender:
             abort = Abort(reservation_id=outgoing.target.reservation_id, why=why)
             peer.socket.send_multipart(_sealed(outgoing, abort))
         self._end(outgoing, committed=False, why=why)
+        if peer is not None:
+            self._drop_if_clogged(_door(outgoing.target), peer)
+
+    def _drop_if_clogged(self, key: tuple[str, str], peer: _Peer) -> None:
+        """What is still on its way for nobody would hold up the next hand-off on a slow link."""
+        alone = all(_door(one.target) != key for one in self._waiting.values())
+        if key in self._peers and alone and peer.unacknowledged(peer.given_bytes) > FRAME_BYTES:
+            tcp.cut_off(peer.fd)
+            self._lose(key, "")
 
     def _end(self, outgoing: Outgoing, *, committed: bool, why: str | None) -> None:
         outgoing.over = True

@@ -10,6 +10,7 @@ import zmq
 
 from homesplit_engine.cache import KvPool
 from homesplit_engine.handoff.sender import HandoffResult, Outgoing, Sender
+from homesplit_engine.records import LinkSeen, Sending
 from homesplit_engine.wire.messages import Token
 
 
@@ -45,6 +46,14 @@ class Senders:
     def open(self, endpoint: str) -> None:
         """Have a sender for this peer; raises OSError or RuntimeError when no more can be had."""
         self._of(endpoint)
+
+    def sending(self) -> tuple[Sending, ...]:
+        """The hand-offs under way."""
+        return tuple(one for sender in self._all() for one in sender.sending())
+
+    def links(self) -> tuple[LinkSeen, ...]:
+        """The connections to peers."""
+        return tuple(one for sender in self._all() for one in sender.links())
 
     def _all(self) -> list[Sender]:
         with self._lock:

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from homesplit_engine.policy import Decision
-from homesplit_engine.records import ModeSetting
+from homesplit_engine.records import ModeSetting, Sending
+from homesplit_engine.router.handover import Handover
 from homesplit_engine.wire.messages import (
     Committed,
     Failed,
@@ -89,6 +90,7 @@ Item = (
     | HandoffReport
     | Committed
     | Failed
+    | Sending
     | BoxLost
     | Cancelled
     | Stopping
@@ -108,6 +110,12 @@ class Attempt:
         """Tokens that came before an earlier one, by index."""
         self.finish: str | None = None
         """The finish reason told while tokens were still missing."""
+        self.handover: Handover | None = None
+        """How its hand-off comes along, once its sender has told."""
+        self.first_token_s = 0.0
+        """When the hand-off began to keep the second token back."""
+        self.left_bytes: int | None = None
+        """What of it was left then."""
         self.limit_s: float | None = None
         """When the present stage is given up, on the monotonic clock; None never."""
 

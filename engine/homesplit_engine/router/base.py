@@ -53,10 +53,16 @@ class Base(Protocol):
         """Return when a box can be used, or after the time."""
         ...
 
-    def expected_handoff_s(self, decision: Decision, tokens: int, kv_wire: KvWire) -> float | None:
-        """How long a hand-off of so many tokens should take; None when never measured."""
+    def allowed_handoff_s(
+        self, decision: Decision, prompt_tokens: int, left_bytes: int | None, kv_wire: KvWire
+    ) -> float | None:
+        """How long a hand-off may keep the second token back; None when nothing was measured."""
         ...
 
-    def fault(self, box: str | None, kind: str, sentence: str) -> None:
+    def slow_handoff(self, decision: Decision, bytes_per_s: float) -> None:
+        """A hand-off was given up while so much of it arrived a second."""
+        ...
+
+    def fault(self, box: str | None, kind: str, sentence: str) -> object:
         """Tell the watchers of a fault."""
         ...

@@ -126,8 +126,8 @@ class Board:
     def expected_handoff_s(
         self, decision: Decision, tokens: int, kv_wire: KvWire, link: WorkerLink, rates: Rates
     ) -> float | None:
-        """How long a hand-off should take beside the others; None when never measured."""
-        rate = rates.link_bytes_per_s.get((decision.prefill_box, decision.decode_box))
+        """How long a hand-off takes beside the others when all is well; None if never measured."""
+        rate = rates.link_can_bytes_per_s.get((decision.prefill_box, decision.decode_box))
         if not rate or link.ready is None:
             return None
         per_token = link.ready.handoff_bytes_per_token(kv_wire)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from aiohttp import web
 
+from homesplit_engine.farewell import NOT_HELD, Held
 from homesplit_engine.records import TTFT_TARGET_HEADER
 from homesplit_engine.router.answer import Answering, Piece, Reader, wrong_model
 from homesplit_engine.router.body import (
@@ -38,13 +39,16 @@ BODY_S = 30.0
 PATIENCE_HEADER = "x-first-token-deadline-s"
 MOST_PATIENCE_S = 86_400.0
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+HELD: web.RequestKey[Held] = web.RequestKey("held", Held)
 
 
 async def body_of(request: web.Request) -> bytes:
-    """The whole body; raises ApiError 408 when it does not come."""
+    """The whole body; raises ApiError 408 when it does not come, 400 when it can't be unpacked."""
     try:
         async with asyncio.timeout(BODY_S):
             return await request.read()
+    except web.RequestPayloadError as error:
+        raise bad_request(f"The body is not as its headers say: {str(error)[:200]}") from error
     except TimeoutError as error:
         raise ApiError(408, f"The body did not come within {BODY_S:.0f} s.") from error
 
@@ -192,6 +196,7 @@ async def _stream(
             "X-Accel-Buffering": "no",
         }
     )
+    held = request.get(HELD, NOT_HELD)
     try:
         async with contextlib.aclosing(answering.pieces()) as pieces:
             opened: set[int] = set()
@@ -200,12 +205,16 @@ async def _stream(
                     await response.prepare(request)
                 data = _events(shape, piece, answering, wish, opened)
                 if data:
+                    held.torn()
                     await response.write(data)
+                    held.whole()
     except ApiError as error:
         if not response.prepared:
             raise
+        held.torn()
         await response.write(b"data: " + error.body() + b"\n\n" + DONE)
         return response
+    held.torn()
     end = DONE
     if wish.include_usage:
         end = event({**shape.frame([]), "usage": usage(answering)}) + DONE

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Generator
 
+import msgspec
 import zmq.asyncio
 
 from homesplit_engine.config import Keys, RouterConfig
@@ -21,7 +22,14 @@ from homesplit_engine.events import (
     WorkerLost,
 )
 from homesplit_engine.policy import BoxView, Decision, Question, decide, resume
-from homesplit_engine.records import Fault, KvWire, ModeSetting, ModeSwitch, Outcome
+from homesplit_engine.records import (
+    Fault,
+    KvWire,
+    ModeSetting,
+    ModeSwitch,
+    Outcome,
+    WorkerStatus,
+)
 from homesplit_engine.router.admission import Admission
 from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Item, Order, Stopping
 from homesplit_engine.router.board import Board
@@ -30,6 +38,7 @@ from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.feed import Feed
 from homesplit_engine.router.fingerprints import difference
 from homesplit_engine.router.flight import Flight
+from homesplit_engine.router.handover import allowed_s
 from homesplit_engine.router.link import WorkerLink
 from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.prefixes import PrefixMemory
@@ -37,6 +46,7 @@ from homesplit_engine.router.pressure import Pressure
 from homesplit_engine.router.rates import Rates
 from homesplit_engine.router.setting import check_setting
 from homesplit_engine.router.stalls import StepMemory
+from homesplit_engine.router.watch import Watch
 from homesplit_engine.router.wire_ids import plain_step, plain_transfer
 from homesplit_engine.wire.messages import (
     Committed,
@@ -67,6 +77,9 @@ class Fleet:
         self.metrics = metrics
         self.board = Board()
         self._pressure = Pressure()
+        self.standing: dict[tuple[str | None, str], Fault] = {}
+        """Told to each new watcher: faults that last, by box and kind."""
+        self.watch = Watch(self.stand, self.stand_down)
         self.admission = Admission(config, self.board, self._pressure, time.monotonic)
         self._prefixes = PrefixMemory()
         self._steps = StepMemory()
@@ -152,6 +165,7 @@ class Fleet:
         self.fault(link.box, "worker_lost", f"{link.box} was lost: {why}")
         self._choose_fingerprint()
         self._prefixes.forget(link.box)
+        self.watch.lost(link.box)
         if not self.usable():
             self._usable.clear()
         for flight in self.board:
@@ -173,8 +187,11 @@ class Fleet:
             case StepReport():
                 self._step(link, message)
             case Pong():
-                self.feed.tell(StatusSeen(status=message.status))
+                self._heard_of(link, message.status)
             case HandoffReport():
+                self.watch.handed_over(
+                    message.event, self.rates.link_can_bytes_per_s, self.board.handing_over()
+                )
                 self.rates.learn_transfer(message.event)
                 self.metrics.handoff(message.event)
                 self.feed.tell(
@@ -185,6 +202,12 @@ class Fleet:
                 self._deliver(link.box, message.request_id, message)
             case Ready():
                 pass
+
+    def _heard_of(self, link: WorkerLink, status: WorkerStatus) -> None:
+        for sending in status.sending:
+            self._deliver(link.box, sending.request_id, sending)
+        self.watch.heard(status, link.tcp(), time.monotonic())
+        self.feed.tell(StatusSeen(status=msgspec.structs.replace(status, sending=())))
 
     def _step(self, link: WorkerLink, report: StepReport) -> None:
         self.rates.learn_step(report.event)
@@ -230,7 +253,7 @@ class Fleet:
     def place(self, flight: Flight) -> Decision | None:
         """Where a new flight goes; None when no box can be used."""
         self._turn += 1
-        views, links = self._views(flight), self.rates.link_bytes_per_s
+        views, links = self._views(flight), self.rates.links(time.monotonic())
         decision = decide(flight.order.setting, views, links, self._ask(flight), self._turn)
         if decision is not None:
             flight.fingerprint = self.fingerprint
@@ -290,20 +313,47 @@ class Fleet:
         """Drop what is still said about this wire id."""
         self.board.unlisten(wire_id)
 
-    def expected_handoff_s(self, decision: Decision, tokens: int, kv_wire: KvWire) -> float | None:
-        """How long a hand-off should take beside the others; None when never measured."""
+    def allowed_handoff_s(
+        self, decision: Decision, prompt_tokens: int, left_bytes: int | None, kv_wire: KvWire
+    ) -> float | None:
+        """How long a hand-off may keep the second token back; None when nothing was measured."""
         link = self.links[decision.decode_box]
-        return self.board.expected_handoff_s(decision, tokens, kv_wire, link, self.rates)
+        expected_s = self.board.expected_handoff_s(
+            decision, prompt_tokens, kv_wire, link, self.rates
+        )
+        if expected_s is not None and left_bytes is not None and link.ready is not None:
+            whole = prompt_tokens * link.ready.handoff_bytes_per_token(kv_wire)
+            expected_s *= min(1.0, left_bytes / whole) if whole else 1.0
+        # Where several share the link they would be read again one after the other as well.
+        read_s = self.rates.read_s(
+            (decision.decode_box, decision.prefill_box),
+            prompt_tokens * max(1, self.board.handing_over()),
+        )
+        return allowed_s(expected_s, read_s, self.detection_s)
+
+    def slow_handoff(self, decision: Decision, bytes_per_s: float) -> None:
+        """A hand-off was given up while so much of it arrived a second."""
+        pair = decision.prefill_box, decision.decode_box
+        self.rates.learn_slow(pair, bytes_per_s, time.monotonic())
 
     def usable_boxes(self) -> int:
         """How many boxes can be used."""
         return len(self.usable())
 
-    def fault(self, box: str | None, kind: str, sentence: str) -> None:
+    def fault(self, box: str | None, kind: str, sentence: str) -> Fault:
         """Tell the watchers of a fault."""
         self.metrics.faults.labels(self.config.model_name, kind).inc()
         fault = Fault(at_s=time.monotonic(), box=box, kind=kind, sentence=sentence)
         self.feed.tell(FaultSeen(fault=fault))
+        return fault
+
+    def stand(self, box: str | None, kind: str, sentence: str) -> None:
+        """Tell of a fault, also those who begin to watch later."""
+        self.standing[box, kind] = self.fault(box, kind, sentence)
+
+    def stand_down(self, box: str | None, kind: str) -> None:
+        """A fault that lasted is over."""
+        self.standing.pop((box, kind), None)
 
     # -------------------------------------------------------------- flights
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from homesplit_engine.policy import Decision
-from homesplit_engine.records import Outcome, RequestRecord
+from homesplit_engine.records import Outcome, RequestRecord, Sending
 from homesplit_engine.router.attempt import (
     Attempt,
     BoxLost,
@@ -32,6 +32,7 @@ from homesplit_engine.router.attempt import (
 )
 from homesplit_engine.router.base import Base
 from homesplit_engine.router.errors import ApiError, bad_request, busy, unavailable
+from homesplit_engine.router.handover import Handover
 from homesplit_engine.router.patience import wait_listening
 from homesplit_engine.router.story import Story
 from homesplit_engine.router.wire_ids import new_wire_id
@@ -54,8 +55,6 @@ UNSENT_PAUSE_S = 0.05
 """Before another try, when a box took no message: its loss is known by then or soon after."""
 RETURN_S = 5.0
 """When a router that was stopped may be back, at the earliest."""
-HANDOFF_PATIENCE = 4.0
-"""Times the expected hand-off that a commit may take before it is given up."""
 
 
 class Flight:
@@ -155,6 +154,8 @@ class Flight:
             case HandoffReport() if not item.event.committed:
                 if attempt.stage is not Stage.WRITING:
                     self._failed(attempt, None, f"the hand-off failed: {item.why}", "handoff")
+            case Sending():
+                self._handoff_seen(attempt, item)
             case Refused():
                 await self._refused(attempt, box, item)
             case Failed():
@@ -205,12 +206,42 @@ class Flight:
             attempt.stage = Stage.WRITING
             return
         attempt.stage = Stage.HANDING_OVER
-        expected_s = self._base.expected_handoff_s(
-            attempt.decision, len(self.order.token_ids), self.order.setting.kv_wire
+        attempt.first_token_s = time.monotonic()
+        if attempt.handover is not None:
+            attempt.left_bytes = attempt.handover.left_bytes
+        self._allow_handoff(attempt)
+
+    def _allow_handoff(self, attempt: Attempt) -> float | None:
+        """Set the time that the hand-off may keep the second token back; it only grows."""
+        kv_wire, tokens = self.order.setting.kv_wire, len(self.order.token_ids)
+        allowed_s = self._base.allowed_handoff_s(
+            attempt.decision, tokens, attempt.left_bytes, kv_wire
         )
-        if expected_s is not None:
-            patience_s = HANDOFF_PATIENCE * expected_s + 2 * self._base.detection_s
-            attempt.limit_s = time.monotonic() + patience_s
+        if allowed_s is not None:
+            attempt.limit_s = max(attempt.limit_s or 0.0, attempt.first_token_s + allowed_s)
+        return None if attempt.limit_s is None else attempt.limit_s - attempt.first_token_s
+
+    def _handoff_seen(self, attempt: Attempt, sending: Sending) -> None:
+        """Go on elsewhere as soon as it is plain that the hand-off would take too long."""
+        if attempt.stage not in (Stage.READING, Stage.HANDING_OVER):
+            return
+        now_s = time.monotonic()
+        if attempt.handover is None:
+            attempt.handover = Handover(self._base.detection_s)
+        attempt.handover.seen(sending.left_bytes, now_s)
+        if attempt.stage is Stage.READING:
+            return
+        # More may share the link by now than when its first token came.
+        allowed_s = self._allow_handoff(attempt)
+        why = attempt.handover.hopeless(now_s, attempt.first_token_s, allowed_s)
+        if why is not None:
+            self._give_handoff_up(attempt, why)
+
+    def _give_handoff_up(self, attempt: Attempt, why: str) -> None:
+        rate = None if attempt.handover is None else attempt.handover.bytes_per_s()
+        self._base.slow_handoff(attempt.decision, rate or 0.0)
+        boxes = f"from {attempt.decision.prefill_box} to {attempt.decision.decode_box}"
+        self._failed(attempt, None, f"the hand-off {boxes} was given up: {why}", "handoff")
 
     # -------------------------------------------------------------- placing
 
@@ -304,11 +335,14 @@ class Flight:
 
     def _too_late(self, attempt: Attempt) -> None:
         self._check_deadline()
-        waited = {
-            Stage.RESERVING: "the decode box did not answer the reservation",
-            Stage.HANDING_OVER: "the hand-off was not committed in time",
-        }
-        self._failed(attempt, None, waited.get(attempt.stage, "tokens went missing"), "handoff")
+        if attempt.stage is Stage.HANDING_OVER:
+            waited_s = time.monotonic() - attempt.first_token_s
+            self._give_handoff_up(attempt, f"it was not committed within {waited_s:.1f} s")
+            return
+        why = "tokens went missing"
+        if attempt.stage is Stage.RESERVING:
+            why = "the decode box did not answer the reservation"
+        self._failed(attempt, None, why, "handoff")
 
     async def _refused(self, attempt: Attempt, box: str, refused: Refused) -> None:
         match refused.kind:

@@ -11,13 +11,14 @@ import uuid
 from collections.abc import Generator
 from pathlib import Path
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
 
 from homesplit_engine.config import ConfigError
+from homesplit_engine.farewell import NOT_HELD, Held, Keeper
 from homesplit_engine.keys import refuse_if_readable_by_others
 from homesplit_engine.router.board import Board
-from homesplit_engine.router.doors import REQUEST_ID
+from homesplit_engine.router.doors import HELD, REQUEST_ID
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.fleet import Fleet
 from homesplit_engine.router.health import NAME as HEALTH
@@ -41,14 +42,15 @@ def read_api_key(path: Path) -> bytes:
     return key
 
 
-def gate(fleet: Fleet, api_key: bytes | None) -> Middleware:
+def gate(fleet: Fleet, api_key: bytes | None, keeper: Keeper | None = None) -> Middleware:
     """The outermost middleware."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("x-request-id", "")
         can_echo = given and given.isascii() and given.isprintable() and len(given) <= 256
-        with own_id(given, fleet.board) as own:
+        with own_id(given, fleet.board) as own, _held(request, keeper) as held:
+            request[HELD] = held
             request[REQUEST_ID] = own
             request[_ECHO] = given if can_echo else own
             return await answered(request, handler)
@@ -73,6 +75,24 @@ def gate(fleet: Fleet, api_key: bytes | None) -> Middleware:
 async def echo_request_id(request: web.Request, response: web.StreamResponse) -> None:
     """Put the request's id on every answer, streams included."""
     response.headers["x-request-id"] = request.get(_ECHO, "")
+
+
+async def about_to_answer(request: web.Request, response: web.StreamResponse) -> None:
+    """From here on bytes may be under way that nobody but this process can go on with."""
+    held = request.get(HELD)
+    if held is not None:
+        held.torn()
+
+
+@contextlib.contextmanager
+def _held(request: web.Request, keeper: Keeper | None) -> Generator[Held]:
+    transport = request.transport
+    if keeper is None or transport is None:
+        yield NOT_HELD
+        return
+    socket, chunked = transport.get_extra_info("socket"), request.version >= HttpVersion11
+    with keeper.holding(socket, transport, chunked=chunked) as held:
+        yield held
 
 
 @contextlib.contextmanager

@@ -30,10 +30,13 @@ from homesplit_engine.wire.messages import (
     encode,
 )
 from homesplit_engine.wire.sockets import CONTROL_HWM, connecting_socket
+from homesplit_engine.wire.tcp import TcpSeen, look
 
 log = logging.getLogger("homesplit.router")
 BEATS_PER_DETECTION = 4
 """Pings within one detection time: one or two late answers are no loss."""
+UNREAD_S = 0.01
+"""For what has come and is not read yet."""
 MAX_OWED_CANCELS = 10_000
 
 
@@ -76,11 +79,13 @@ class WorkerLink:
         self._pings: dict[int, float] = {}
         self._next_ping = 0
         self._owed_cancels: list[str] = []
+        self._fd: int | None = None
+        """The connection's, while there is one."""
         self._reached = asyncio.Event()
         """Set when a connection is made: who is there is greeted at once."""
         self._socket = _client_socket(context, address, keys)
         self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CONNECTED
         )
         self._socket.connect(address.control_endpoint)
         self._tasks = [
@@ -96,6 +101,10 @@ class WorkerLink:
     def box(self) -> str:
         """The worker's name."""
         return self.address.box
+
+    def tcp(self) -> TcpSeen | None:
+        """What the kernel knows of the connection; None where it doesn't tell."""
+        return look(self._fd)
 
     def send(self, message: ToWorker) -> bool:
         """Hand a message to the socket without waiting; False when it takes none now."""
@@ -179,6 +188,10 @@ class WorkerLink:
                 # A router that was itself asleep has not listened, so it may not judge yet.
                 may_judge_s = now_s + pause_s
             if self.alive and now_s >= max(self._silence_s, may_judge_s):
+                if self._has_unread():
+                    # It has spoken; this process has not come to hear it yet.
+                    await asyncio.sleep(UNREAD_S)
+                    continue
                 self._lose(f"silent for {now_s - self._heard_s:.1f} s; asleep, stopped or cut off?")
             if now_s >= ping_s:
                 if not self.alive:
@@ -188,6 +201,10 @@ class WorkerLink:
             wake_s = min(ping_s, max(self._silence_s, may_judge_s)) if self.alive else ping_s
             if await self._is_reached(wake_s - now_s):
                 ping_s = 0.0
+
+    def _has_unread(self) -> bool:
+        events = cast("int", self._socket.get(zmq.EVENTS))
+        return bool(events & zmq.POLLIN)
 
     async def _is_reached(self, within_s: float) -> bool:
         """Wait so long at most; whether a connection was made meanwhile."""
@@ -213,10 +230,16 @@ class WorkerLink:
     async def _watch(self) -> None:
         """A closed connection is a loss at once: a killed worker needn't be waited out."""
         while True:
-            event = (await recv_monitor_message(self._monitor))["event"]
+            told = await recv_monitor_message(self._monitor)
+            event = told["event"]
+            if event == zmq.EVENT_CONNECTED:
+                self._fd = int(told["value"])
+                continue
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._reached.set()
-            elif self.alive:
+                continue
+            self._fd = None
+            if self.alive:
                 self._lose("the connection closed; has the worker ended?")
 
     def _lose(self, why: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from homesplit_engine.records import StepEvent, TransferEvent
 
@@ -12,6 +12,8 @@ MIN_PREFILL_TOKENS = 16
 """Shorter pieces measure the step's fixed cost, not the rate."""
 MIN_TRANSFER_BYTES = 256 * 2**10
 """Smaller hand-offs measure round trips, not the link's rate."""
+SLOW_S = 30.0
+"""After so long a link that was too slow for a hand-off is tried again."""
 LINK_BOUND_SHARE = 0.5
 """With so much of a hand-off after prefill, it was the link that took the time."""
 
@@ -28,6 +30,10 @@ class Rates:
         self.decode_step_s: dict[str, float] = {}
         self.link_bytes_per_s: dict[tuple[str, str], float] = dict(pairs or {})
         """Payload rate by (from, to): told from a probe at first, then as hand-offs show."""
+        self.link_can_bytes_per_s: dict[tuple[str, str], float] = dict(pairs or {})
+        """The highest of them: what the link is known to carry when all is well."""
+        self._slow_s: dict[tuple[str, str], float] = {}
+        """When the last hand-off was given up as too slow, for links that carried none since."""
         self.output_tokens: float | None = None
 
     def learn_step(self, event: StepEvent) -> None:
@@ -55,13 +61,30 @@ class Rates:
         if not (event.committed and event.bytes > 0 and took_s > 0):
             return
         pair, seen = (event.box_from, event.box_to), event.bytes / took_s
+        self.link_can_bytes_per_s[pair] = max(seen, self.link_can_bytes_per_s.get(pair, 0.0))
+        was_slow = self._slow_s.pop(pair, None) is not None
         old = self.link_bytes_per_s.get(pair)
-        if old is None:
+        if old is None or was_slow:
             self.link_bytes_per_s[pair] = seen
         elif event.bytes >= MIN_TRANSFER_BYTES and (
             seen > old or event.exposed_s > LINK_BOUND_SHARE * took_s
         ):
             self.link_bytes_per_s[pair] = _mean(old, seen)
+
+    def learn_slow(self, pair: tuple[str, str], bytes_per_s: float, now_s: float) -> None:
+        """A hand-off was given up while so much of it arrived a second."""
+        self.link_bytes_per_s[pair] = bytes_per_s
+        self._slow_s[pair] = now_s
+
+    def links(self, now_s: float) -> dict[tuple[str, str], float]:
+        """The links' rates; one that was too slow counts as never measured after a while."""
+        stale = {pair for pair, at_s in self._slow_s.items() if now_s - at_s > SLOW_S}
+        return {pair: rate for pair, rate in self.link_bytes_per_s.items() if pair not in stale}
+
+    def read_s(self, boxes: Sequence[str], tokens: int) -> float | None:
+        """What the first of these boxes whose rate is known takes to read so many tokens."""
+        known = [self.prefill_tokens_per_s.get(box) for box in boxes]
+        return next((tokens / rate for rate in known if rate), None)
 
     def learn_answer(self, tokens: int) -> None:
         """One answer ended in good order with this many tokens."""

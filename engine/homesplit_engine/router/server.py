@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 from aiohttp import web
@@ -20,14 +20,16 @@ from homesplit_engine.config import (
     load,
     write_ready,
 )
+from homesplit_engine.farewell import Keeper
 from homesplit_engine.keys import is_key, read_keys
 from homesplit_engine.open_files import allow_open_files
 from homesplit_engine.router.answer import Reader
 from homesplit_engine.router.desk import Desk
+from homesplit_engine.router.door_log import door_log
 from homesplit_engine.router.doors import Doors
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.fleet import Fleet
-from homesplit_engine.router.gate import echo_request_id, gate, read_api_key
+from homesplit_engine.router.gate import about_to_answer, echo_request_id, gate, read_api_key
 from homesplit_engine.router.health import FRESH_S, Health
 from homesplit_engine.router.listen import listen, refuse_open_door
 from homesplit_engine.router.metrics import Metrics
@@ -47,8 +49,13 @@ FIRST_HEALTH_S = 60.0
 
 
 @contextlib.asynccontextmanager
-async def serving(config: RouterConfig) -> AsyncGenerator[str]:
-    """A running router, as its URL; everything is closed at the end. Raises ConfigError."""
+async def serving(
+    config: RouterConfig, keeper: Keeper | None = None, after: str | None = None
+) -> AsyncGenerator[str]:
+    """A running router, as its URL; everything is closed at the end. Raises ConfigError.
+
+    `after` is what became of the router before this one, for watchers to hear.
+    """
     _check_config(config)
     keys = read_keys(Path(config.keys_file))
     api_key = None if config.api_key_file is None else read_api_key(Path(config.api_key_file))
@@ -56,16 +63,21 @@ async def serving(config: RouterConfig) -> AsyncGenerator[str]:
     tokenizer, template = load_tokenizer(model_dir), load_template(model_dir)
     metrics = Metrics(config.model_name, config.ttft_target_s, config.tpot_target_s)
     fleet = Fleet(config, keys, metrics)
+    if after is not None:
+        fleet.stand(None, "router_ended", after)
     reader = Reader(fleet, tokenizer)
     health = Health(reader)
     first = asyncio.create_task(_first_health(fleet, health), name="first health")
-    app = web.Application(middlewares=[gate(fleet, api_key)], client_max_size=MAX_BODY_BYTES)
-    app.on_response_prepare.append(echo_request_id)
+    app = web.Application(
+        middlewares=[gate(fleet, api_key, keeper)], client_max_size=MAX_BODY_BYTES
+    )
+    app.on_response_prepare.extend([echo_request_id, about_to_answer])
     app.add_routes([*Doors(reader, template).routes(), *Desk(fleet, health).routes()])
     runner = web.AppRunner(
         app,
         handler_cancellation=True,  # a client that leaves ends its handler, and so its request
         access_log=None,
+        logger=door_log(),
         keepalive_timeout=IDLE_S,
         shutdown_timeout=CLOSE_S,
     )
@@ -115,12 +127,12 @@ async def _first_health(fleet: Fleet, health: Health) -> None:
     log.info("first known answer: %s", told)
 
 
-async def _run(config: RouterConfig) -> None:
+async def _run(config: RouterConfig, keeper: Keeper | None, after: str | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with serving(config) as url:
+    async with serving(config, keeper, after) as url:
         log.info("listening on %s", url)
         write_ready(Path(config.ready_file), RouterEndpoints(pid=os.getpid(), url=url))
         await _until_stopped(stop, config.parent_pid)
@@ -146,16 +158,23 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def main(path: str | Path, parent_pid: int | None = None) -> int:
+def main(
+    path: str | Path,
+    parent_pid: int | None = None,
+    *,
+    farewell: Sequence[int] | None = None,
+    after: str | None = None,
+) -> int:
     """Run the router of one settings file until it is told to stop; the exit code.
 
-    It also ends once the process `parent_pid` is gone.
+    It also ends once the process `parent_pid` is gone. `farewell` are the descriptors by which a
+    supervisor is given the sockets of open answers, `after` is what became of the last router.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         config = living_with(load(Path(path), RouterConfig), parent_pid)
         allow_open_files()
-        asyncio.run(_run(config))
+        asyncio.run(_run(config, Keeper(*farewell) if farewell else None, after))
     except ConfigError as error:
         log.error("%s", error)
         return 1

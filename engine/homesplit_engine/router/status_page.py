@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from homesplit_engine.events import EngineEvent, StatusSeen, WorkerBack, WorkerLost
+from homesplit_engine.events import EngineEvent, FaultSeen, StatusSeen, WorkerBack, WorkerLost
 from homesplit_engine.router.fleet import Fleet
 from homesplit_engine.router.link import WorkerLink
 from homesplit_engine.status import RouterStatus, Targets, WorkerSeen
@@ -19,6 +19,7 @@ def snapshot(fleet: Fleet) -> list[EngineEvent]:
         events.append(kind(box=link.box, at_s=now_s))
         if link.status is not None:
             events.append(StatusSeen(status=link.status))
+    events += [FaultSeen(fault=fault) for fault in fleet.standing.values()]
     return events
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from pathlib import Path
 
 import psutil
 
 from homesplit_engine.busy import OthersMeter
 from homesplit_engine.handoff.layout import token_wire_bytes
+from homesplit_engine.handoff.senders import Senders
+from homesplit_engine.keys import ROUTER
 from homesplit_engine.power import PowerMeter
-from homesplit_engine.records import KV_WIRES, WorkerStatus
+from homesplit_engine.records import KV_WIRES, LinkSeen, WorkerStatus
+from homesplit_engine.wire import tcp
 from homesplit_engine.wire.messages import WIRE_VERSION, Ready
 from homesplit_engine.worker.state import State
 
@@ -17,8 +22,10 @@ from homesplit_engine.worker.state import State
 class About:
     """The facts of one worker and of the box under it."""
 
-    def __init__(self, state: State, kv_endpoint: str) -> None:
+    def __init__(self, state: State, kv_endpoint: str, senders: Senders) -> None:
         self._state = state
+        self._senders = senders
+        self._folder = Path(state.config.ready_file).parent
         self._kv_endpoint = kv_endpoint
         self._power = PowerMeter(state.config.device)
         self._others = OthersMeter()
@@ -54,11 +61,26 @@ class About:
         except (OSError, psutil.Error):
             return None
 
+    def _disk_free_bytes(self) -> int | None:
+        """None where the place is gone, or strangers hold every file."""
+        try:
+            return shutil.disk_usage(self._folder).free
+        except OSError:
+            return None
+
+    def _links(self) -> tuple[LinkSeen, ...]:
+        seen = tcp.look(self._state.router_fd)
+        if seen is None:
+            return self._senders.links()
+        router = LinkSeen(peer=ROUTER, sent=seen.sent, resent=seen.resent, rtt_s=seen.rtt_s)
+        return (router, *self._senders.links())
+
     def status(self) -> WorkerStatus:
         """How it stands now."""
         power_w, power_why = self._power.read()
         others_cores, others_why = self._others.read()
-        rss_bytes = self._rss_bytes()
+        rss_bytes, disk_free_bytes = self._rss_bytes(), self._disk_free_bytes()
+        links, sending = self._links(), self._senders.sending()
         with self._state.changed:
             scheduler = self._state.scheduler
             return WorkerStatus(
@@ -75,4 +97,9 @@ class About:
                 rss_bytes=rss_bytes,
                 others_cores=others_cores,
                 others_why=others_why,
+                wall_s=time.time(),
+                disk_free_bytes=disk_free_bytes,
+                block_shortages=scheduler.block_shortages,
+                links=links,
+                sending=sending,
             )

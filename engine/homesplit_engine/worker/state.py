@@ -40,12 +40,18 @@ class State:
         self.changed = threading.Condition(threading.RLock())
         """Notified when there may be something to compute, or when the worker is to stop."""
         self.stopping = threading.Event()
+        self.router_fd: int | None = None
+        """The router's connection, once it has said something."""
         self.outgoing: dict[str, Outgoing] = {}
         """Requests that are read here and handed over, by id, until their hand-off has ended."""
 
     def stop_soon(self) -> None:
         """Asks the step loop to end. Takes no lock: a signal handler may call it."""
         self.stopping.set()
+
+    def reached(self, fd: int) -> None:
+        """The router spoke over this connection."""
+        self.router_fd = fd
 
     def let_go(self, request: Request | None, why: str, senders: Senders) -> None:
         """Ends the hand-off of a request that was just cancelled; the lock is held."""

@@ -76,7 +76,7 @@ class Worker:
         )
         self._intake = Intake(
             self.state,
-            about=About(self.state, self._receiver.endpoint),
+            about=About(self.state, self._receiver.endpoint, self._senders),
             runner=runner,
             receiver=self._receiver,
             senders=self._senders,
@@ -97,6 +97,7 @@ class Worker:
             port=config.control_port,
             heard=self._intake.hear,
             router_lost=self._intake.cancel_all,
+            reached=self.state.reached,
             tick=self._tick,
         )
 
