@@ -25,14 +25,21 @@ from pathlib import Path
 
 import msgspec
 import psutil
+from homesplit_engine.events import FaultSeen
 
 from tests.lab.api import running_lab
 from tests.lab.matrix.answers import TOKENS, Answers
-from tests.lab.matrix.cells import MODES, OTHER_BOX, ROUTER_BOX
+from tests.lab.matrix.cells import HIT_BOX, MODES, OTHER_BOX, ROUTER_BOX
 from tests.lab.matrix.harm import Harm
 from tests.lab.matrix.moments import BESIDE, fresh_prompt
-from tests.lab.matrix.run import check_undisturbed
-from tests.lab.matrix.stand import SETTINGS, Stand, end_in_good_order_when_told, standing
+from tests.lab.matrix.run import ROUTER_ENDED, check_undisturbed
+from tests.lab.matrix.stand import (
+    DETECTION_S,
+    SETTINGS,
+    Stand,
+    end_in_good_order_when_told,
+    standing,
+)
 from tests.lab.matrix.traffic import Stream, wait_until
 from tests.lab.resident import resident
 
@@ -86,6 +93,8 @@ class Tally:
     grown: list[str] = field(default_factory=list[str])
     faults: dict[str, int] = field(default_factory=dict[str, int])
     modes: dict[str, int] = field(default_factory=dict[str, int])
+    unasked_losses: list[str] = field(default_factory=list[str])
+    """Boxes told as lost that the round's fault did not take away, and what they lacked."""
     held: dict[str, list[Held]] = field(default_factory=dict[str, list[Held]])
     """Of each process, after each round."""
 
@@ -131,6 +140,7 @@ class Soak:
         self._router_dies = fault == "kill-router"
         self._calm.clear()
         self._stand.traffic.events.clear()
+        self._stand.waits.forget()
         clients = [
             threading.Thread(target=self._client, args=(n,), daemon=True) for n in range(CLIENTS)
         ]
@@ -150,6 +160,7 @@ class Soak:
             tally.still_held.append(f"not whole after {fault}: {self._stand.last_words()}")
         elif not wait_until(lambda: self._stand.held() is None, WHOLE_S, 0.2):
             tally.still_held.append(f"after {fault}: {self._stand.held()}")
+        self._note_losses(fault)
         self._note_processes()
         print(f"round {tally.rounds} {fault}: {tally.whole} whole", file=sys.stderr, flush=True)
 
@@ -178,7 +189,7 @@ class Soak:
             elif leaves and (not stream.finish or error.startswith("cancelled")):
                 # One of its choices may have been whole.
                 tally.left += 1
-            elif stream.broken and self._router_dies:
+            elif self._router_dies and (stream.broken or ROUTER_ENDED in error):
                 tally.broken_with_router += 1
             elif error.startswith(("429", "503")):
                 tally.refused += 1
@@ -192,6 +203,18 @@ class Soak:
     def _is_wrong(self, stream: Stream) -> bool:
         wanted = self._drawn if stream.sampled else [self._greedy[stream.prompt]]
         return stream.texts[: len(wanted)] != wanted or stream.counted != len(wanted) * TOKENS
+
+    def _note_losses(self, fault: str) -> None:
+        for heard_s, event in self._stand.traffic.events:
+            if not isinstance(event, FaultSeen) or event.fault.kind != "worker_lost":
+                continue
+            if event.fault.box == HIT_BOX.get(fault):
+                continue
+            coreless_s = self._stand.waits.outside_s(heard_s - DETECTION_S, heard_s)
+            self.tally.unasked_losses.append(
+                f"{fault}: {event.fault.sentence}; {coreless_s:.2f} of the {DETECTION_S:g} s "
+                "before that a process wanted a core and had none"
+            )
 
     def _note_processes(self) -> None:
         for name in (ROUTER_BOX, OTHER_BOX, "router"):

@@ -7,18 +7,19 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from homesplit_engine.events import EngineEvent, StepSeen, WorkerLost
-from homesplit_engine.records import PrefillSlice, StepEvent
+from homesplit_engine.events import EngineEvent, StepSeen, TransferSeen, WorkerLost
+from homesplit_engine.records import PrefillSlice, StepEvent, TransferEvent
 
 from tests.conftest import lab_needs
 from tests.lab.api import RunningLab, running_lab
 from tests.lab.matrix.__main__ import LINK
 from tests.lab.matrix.answers import Answers
 from tests.lab.matrix.cells import MODES, MOMENTS, Cell, all_cells, short_cells, together
-from tests.lab.matrix.pauses import pause_of
+from tests.lab.matrix.pauses import LINK_BYTES_PER_S, pause_of
 from tests.lab.matrix.run import check_undisturbed, run_together
 from tests.lab.matrix.stand import Stand, standing
 from tests.lab.matrix.traffic import Stream
+from tests.lab.matrix.waits import Waits
 
 
 def test_every_fault_meets_every_moment_in_every_mode_or_says_why_not() -> None:
@@ -86,6 +87,52 @@ def test_a_pause_is_explained_by_its_detection_and_the_steps_that_read_again(
     assert (pause.why_too_long is None) if wrong is None else wrong in (pause.why_too_long or "")
 
 
+def handed_over(end_s: float, megabytes: float) -> tuple[float, EngineEvent]:
+    event = TransferEvent(
+        box_from="atlas",
+        box_to="borea",
+        request_id="t",
+        start_s=10.0,
+        end_s=end_s,
+        bytes=int(megabytes * LINK_BYTES_PER_S),
+        tokens=1,
+        exposed_s=0.0,
+    )
+    return end_s, TransferSeen(event=event)
+
+
+@pytest.mark.parametrize(
+    ("heard", "coreless_s", "wrong"),
+    [
+        ([step("atlas", 11.6, 14.0, "t")], 0.0, False),
+        ([step("atlas", 13.0, 14.0, "t")], 0.0, True),
+        ([step("atlas", 13.0, 14.0, "t")], 0.6, False),
+        ([handed_over(14.0, 2.0)], 0.0, False),
+        ([handed_over(14.0, 1.0)], 0.0, True),
+    ],
+    ids=["read", "neither", "no core", "the link's own time", "the link was slower than it is"],
+)
+def test_where_no_box_was_lost_a_pause_is_no_longer_than_if_one_were(
+    heard: list[tuple[float, EngineEvent]], coreless_s: float, wrong: bool
+) -> None:
+    stream = Stream("t", "prompt", 8, asked_s=8.0, times=[9.0, 9.9, 14.0, 14.1])
+    pause = pause_of(stream, 10.0, heard, lambda b, e, _: coreless_s * (e > b), lost=False)
+    assert bool(pause.why_too_long) == wrong
+
+
+def test_only_what_was_waited_outside_of_the_steps_counts_and_never_more_than_went_by() -> None:
+    waits = Waits(dict)
+    waits._seen = [  # pyright: ignore[reportPrivateUsage]
+        (0.0, {(1, 1): 0.0, (1, 2): 0.0, (2, 3): 5.0}),
+        (1.0, {(1, 1): 0.5, (1, 2): 0.2, (2, 3): 5.1}),
+        (2.0, {(1, 1): 2.0, (1, 2): 0.2, (2, 3): 9.0}),
+    ]
+    assert waits.outside_s(0.0, 1.0) == pytest.approx(0.6)
+    assert waits.outside_s(0.0, 2.0) == pytest.approx(1.6)
+    assert waits.outside_s(0.0, 2.0, [(1.0, 1.75)]) == pytest.approx(0.85)
+    assert waits.outside_s(3.0, 4.0) == 0.0
+
+
 def test_a_pause_before_the_first_token_begins_when_it_was_asked_for() -> None:
     stream = Stream("t", "prompt", 8, asked_s=11.0, times=[11.5, 11.6])
     assert stream.longest_gap(10.0) == (11.0, 11.5)
@@ -132,6 +179,10 @@ TRIES = 8
 """Runs, each of which tries several prompts until one is at its moment: a busy computer misses
 some."""
 TOO_LONG = ("stood still", "the loss was told after")
+PAUSED_RUNS = 4
+"""Runs that may be too long one after the other: a pause is judged by what this very run's steps
+took and by the time in which a process wanted a core and had none, but what else a busy computer
+does, to the lab's own packets for one, is not known. A hang is in each of them."""
 CELLS = sorted(short_cells(), key=lambda cell: cell.through_wire)
 
 
@@ -141,10 +192,12 @@ CELLS = sorted(short_cells(), key=lambda cell: cell.through_wire)
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_and_no_text_changes(stands: Stands, cell: Cell) -> None:
     stand, answers = stands.of(cell)
+    too_long: list[str] = []
     for _ in range(TRIES):
         (result,) = run_together(stand, [cell], answers)
-        # How long a pause was depends on what else this computer does.
         assert [why for why in result.why if not why.startswith(TOO_LONG)] == []
-        if result.moment_met:
+        if result.moment_met and result.ok:
             return
+        too_long += result.why
+        assert len(too_long) < PAUSED_RUNS, too_long
     pytest.fail(f"the moment of {cell.name} was not met in {TRIES} runs, each as it must be")

@@ -43,6 +43,17 @@ HIT_BOX = {
     "reboot": OTHER_BOX,
 }
 """Which box a fault takes away; its loss and its return have to be told."""
+NAMED = {
+    "kill-router": ("router_ended",),
+    "disk-full": ("disk_full",),
+    "clock-back": ("clock",),
+    "loss": ("packet_loss",),
+    "latency": ("latency",),
+    "no-blocks": ("no_blocks",),
+    "rate": ("handoff", "slow_link", "worker_lost"),
+}
+"""By which of these kinds the monitor has to name a fault that takes no box away. A slow link is
+seen by what is handed over."""
 WHAT = {
     "kill-a": "kill -9 of the worker on the router's box",
     "kill-b": "kill -9 of the other worker",

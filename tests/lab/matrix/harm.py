@@ -21,7 +21,10 @@ LASTING = ("cut", "loss", "latency", "rate", "disk-full", "clock-back")
 """Those that last until the answers are whole, and until what must be told of them is."""
 AT_LEAST = ("stop-5", "stop-60", "cut-and-back")
 """Those that last for a time, and longer where a busy router has not told of the loss by then."""
-TOLD_S = 3 * DETECTION_S
+TOLD_S = {"loss": 90.0, "latency": 60.0}
+"""How long a fault is held at most for the monitor to name it; on an idle link only the router's
+questions after the boxes can be lost or late."""
+OTHERS_TOLD_S = 5 * DETECTION_S
 FLOOD, FLOOD_CHARS, FLOOD_TOKENS = 5, 900, 60
 CLOCK_BACK_S = -3600
 
@@ -48,7 +51,7 @@ class Harm:
             if self._fault in LASTING:
                 wait_all(during(), HELD_S)
             if self._fault in (*LASTING, *AT_LEAST):
-                wait_until(told, TOLD_S, 0.02)
+                wait_until(told, TOLD_S.get(self._fault, OTHERS_TOLD_S), 0.02)
         finally:
             undo()
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
-from homesplit_engine.events import EngineEvent, FaultSeen, StepSeen, WorkerLost
+from homesplit_engine.events import EngineEvent, FaultSeen, StepSeen, TransferSeen, WorkerLost
 from homesplit_engine.records import StepEvent
 
-from tests.lab.matrix.stand import DETECTION_S
+from tests.lab.matrix.stand import DETECTION_S, LINK_MBIT
 from tests.lab.matrix.traffic import Stream
 
 ALLOWANCE_S = 0.5
 """For messages and threads around the steps, beside the time in which the processes wanted a core
 and had none, which is measured."""
+LINK_BYTES_PER_S = LINK_MBIT * 1e6 / 8 * 0.94
+"""Payload that the undisturbed link carries: less what Ethernet, IP and TCP put around it."""
+Spans = Sequence[tuple[float, float]]
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,27 +27,43 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     whole_s: float
     noticed_s: float
-    """From the fault until the router told of a loss."""
+    """From the fault until the router told of a loss, or that it gave this answer's hand-off up."""
     reading_s: float
-    """From then on: steps of the box that read the prompt and the tokens so far again. Whatever
-    else it had to read first, for those who had lost their box as well, is in them."""
+    """Steps of the box that read the prompt and the tokens so far again, or wrote the answer.
+    Whatever else it had to read first, for those who had lost their box as well, is in them."""
+    handing_s: float = 0.0
+    """What the undisturbed link takes for the KV that went over it meanwhile, outside of those
+    steps: an answer that nothing is done to waits for that as well."""
     coreless_s: float = 0.0
-    """From then on: how long router and workers wanted a core and had none."""
+    """Outside of those steps: how long router, workers or client wanted a core and had none."""
+    coreless_before_s: float = 0.0
+    """The same before it was noticed."""
+    lost: bool = False
+    """Whether a box was taken away."""
 
     @property
     def rest_s(self) -> float:
-        """Neither of both."""
-        return max(0.0, self.whole_s - self.noticed_s - self.reading_s)
+        """None of these."""
+        return max(0.0, self.whole_s - self.noticed_s - self.reading_s - self.coreless_s)
+
+    @property
+    def beside_s(self) -> float:
+        """All but reading, the link's own time, and the computer's: what may take no longer than
+        the detection of a lost box."""
+        known_s = self.reading_s + self.handing_s + self.coreless_s + self.coreless_before_s
+        return max(0.0, self.whole_s - known_s)
 
     @property
     def why_too_long(self) -> str | None:
         """What is wrong with it; None when nothing."""
-        if self.noticed_s > DETECTION_S + ALLOWANCE_S:
+        if self.lost and self.noticed_s - self.coreless_before_s > DETECTION_S + ALLOWANCE_S:
             return f"the loss was told after {self.noticed_s:.2f} s"
-        if self.rest_s > ALLOWANCE_S + self.coreless_s:
+        stood = self.rest_s if self.lost else self.beside_s - DETECTION_S
+        if stood > ALLOWANCE_S:
             return (
                 f"stood still for {self.whole_s:.2f} s: {self.noticed_s:.2f} to be noticed, "
-                f"{self.reading_s:.2f} to be read again, {self.coreless_s:.2f} without a core"
+                f"{self.reading_s:.2f} to be read again, {self.handing_s:.2f} for the link, "
+                f"{self.coreless_before_s + self.coreless_s:.2f} without a core"
             )
         return None
 
@@ -53,31 +72,64 @@ def pause_of(
     stream: Stream,
     fault_s: float,
     heard: Sequence[tuple[float, EngineEvent]],
-    coreless_s: Callable[[float, float], float] = lambda _begin_s, _end_s: 0.0,
+    coreless_s: Callable[[float, float, Spans], float] = lambda _begin_s, _end_s, _but: 0.0,
+    *,
+    lost: bool = True,
 ) -> Pause:
-    """The longest pause of an answer after a fault; `heard` has each event with its arrival."""
+    """The longest pause of an answer after a fault; `heard` has each event with its arrival.
+
+    `coreless_s` gives how long the processes wanted a core between two times, but for some spans.
+    """
     begin_s, end_s = stream.longest_gap(fault_s)
     begin_s = max(begin_s, fault_s)
     told_s = _first_told_s(stream.name, begin_s, end_s, heard)
     from_s = begin_s if told_s is None else told_s
     steps = [event.event for _, event in heard if isinstance(event, StepSeen)]
     box = _reading_box(stream.name, from_s, end_s, steps)
+    spans = _spans(steps, box, from_s, end_s)
     return Pause(
         whole_s=end_s - begin_s,
         noticed_s=from_s - begin_s,
-        reading_s=sum(
-            max(0.0, min(step.end_s, end_s) - max(step.start_s, from_s))
-            for step in steps
-            if step.box == box
-        ),
-        coreless_s=coreless_s(from_s, end_s),
+        reading_s=sum(end - begin for begin, end in spans),
+        handing_s=_handing_s(heard, begin_s, end_s, spans),
+        coreless_s=coreless_s(from_s, end_s, spans),
+        coreless_before_s=coreless_s(begin_s, from_s, ()),
+        lost=lost,
     )
+
+
+def _spans(
+    steps: Sequence[StepEvent], box: str | None, begin_s: float, end_s: float
+) -> list[tuple[float, float]]:
+    clipped = [
+        (max(step.start_s, begin_s), min(step.end_s, end_s)) for step in steps if step.box == box
+    ]
+    return sorted(span for span in clipped if span[1] > span[0])
+
+
+def _handing_s(
+    heard: Sequence[tuple[float, EngineEvent]], begin_s: float, end_s: float, but: Spans
+) -> float:
+    """The link's own time for what was handed over meanwhile; never more than that took."""
+    found_s = 0.0
+    for _, event in heard:
+        if not isinstance(event, TransferSeen) or not event.event.committed:
+            continue
+        moved = event.event
+        begin, end = max(moved.start_s, begin_s), min(moved.end_s, end_s)
+        took_s = moved.end_s - moved.start_s
+        if end <= begin or took_s <= 0:
+            continue
+        covered = sum(max(0.0, min(end, b) - max(begin, a)) for a, b in but)
+        share = max(0.0, end - begin - covered) / took_s
+        found_s += min(share * took_s, share * moved.bytes / LINK_BYTES_PER_S)
+    return min(found_s, end_s - begin_s)
 
 
 def _first_told_s(
     name: str, begin_s: float, end_s: float, heard: Sequence[tuple[float, EngineEvent]]
 ) -> float | None:
-    """When the loss that this answer waited for was told; None when it waited for none."""
+    """When what this answer waited for was told; None when it waited for no such thing."""
     for heard_s, event in heard:
         loss = isinstance(event, WorkerLost)
         own = isinstance(event, FaultSeen) and event.fault.sentence.startswith(f"{name}:")

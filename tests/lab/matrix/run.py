@@ -6,11 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 
 import msgspec
-from homesplit_engine.events import EngineEvent, FaultSeen, StatusSeen, WorkerBack, WorkerLost
+from homesplit_engine.events import (
+    EngineEvent,
+    FaultSeen,
+    StatusSeen,
+    TransferSeen,
+    WorkerBack,
+    WorkerLost,
+)
 
 from tests.lab.errors import LabError
 from tests.lab.matrix.answers import CHOICES, TOKENS, Answers
-from tests.lab.matrix.cells import FRAME_FAULTS, HIT_BOX, OTHER_BOX, ROUTER_BOX, Cell
+from tests.lab.matrix.cells import FRAME_FAULTS, HIT_BOX, NAMED, OTHER_BOX, ROUTER_BOX, Cell
 from tests.lab.matrix.harm import Harm
 from tests.lab.matrix.moments import AGAIN_TOKENS, BESIDE, BESIDE_TOKENS, Reached, Scene
 from tests.lab.matrix.pauses import Pause, pause_of
@@ -20,6 +27,12 @@ from tests.lab.matrix.traffic import Stream, wait_all, wait_until
 ENDED_S = DEADLINE_S + 20
 CLEAN_S = 60.0
 BACK_S = 300.0
+NAMED_S = 30.0
+"""How long the monitor may take to name what is over."""
+ROUTER_ENDED = "router_ended"
+"""The code of the error that ends what a killed router was answering."""
+SLOW_BYTES, SLOW_S = 256 * 2**10, 0.5
+"""A hand-off of so much that was under way for so long on a slow link shows that it is slow."""
 HIT = {
     "kill-a": ROUTER_BOX,
     "kill-b": OTHER_BOX,
@@ -42,6 +55,9 @@ class Result(msgspec.Struct, kw_only=True):
     """The target's longest pause after the fault; None where the answer broke off."""
     target: str = ""
     told: list[str] = []
+    """What the monitor said, what names the fault first."""
+    named_s: float | None = None
+    """From the fault until the monitor named it; None where there was nothing to be seen of it."""
     took_s: float = 0.0
     """Its share, where one fault was judged at several moments."""
     parts_s: dict[str, float] = {}
@@ -121,21 +137,22 @@ class _Case:
         self._drawn = answers.sampled(BESIDE)
         self._pids = {name: stand.pid(name) for name in (ROUTER_BOX, OTHER_BOX, "router")}
         self._seen = len(stand.traffic.events)
+        self._fault_s = 0.0
         self._why: list[str] = []
         """What was not as it must be, whatever the moment."""
 
     def run(self, laps: Laps) -> list[Result]:
         """Moments, fault, answers, and everything back as it was."""
         harm = Harm(self._stand, self._fault)
+        self._fault_s = time.monotonic()
         if self._idle:
-            fault_s = time.monotonic()
-            with harm.done_to(lambda: reached.greedy, self._loss_was_told):
+            with harm.done_to(lambda: reached.greedy, self._was_told):
                 reached = self._ask_until_taken()
         else:
             reached = self._scene.reach()
             laps.over("moment")
-            fault_s = time.monotonic()
-            with harm.done_to(lambda: reached.greedy, self._loss_was_told):
+            self._fault_s = time.monotonic()
+            with harm.done_to(lambda: reached.greedy, self._was_told):
                 pass
         asked = [*reached.greedy, *harm.flood, *([reached.sampled] if reached.sampled else [])]
         if not wait_all(asked, ENDED_S):
@@ -154,20 +171,56 @@ class _Case:
         judged = [cell for cell in self._cells if cell.moment in reached.targets]
         if not judged and (self._why or len(self._cells) == 1):
             judged = list(self._cells)
-        return [self._result(cell, reached, fault_s) for cell in judged]
+        return [self._result(cell, reached) for cell in judged]
 
-    def _result(self, cell: Cell, reached: Reached, fault_s: float) -> Result:
+    def _result(self, cell: Cell, reached: Reached) -> Result:
         met = cell.moment in reached.targets
         target = reached.targets.get(cell.moment, reached.last)
-        pause, why = self._judged_pause(target, fault_s)
+        pause, why = self._judged_pause(target)
+        named = self._namings()
         return Result(
             cell=cell.name,
             ok=not self._why and why is None,
             moment_met=met,
             pause=pause,
             target=target.finish or target.error or "broken off",
-            told=[e.fault.sentence for e in self._events() if isinstance(e, FaultSeen)][:6],
+            told=self._told(),
+            named_s=named[0] - self._fault_s if named else None,
             why=[*self._why, *([why] if why else [])],
+        )
+
+    def _told(self) -> list[str]:
+        faults = [event.fault for event in self._events() if isinstance(event, FaultSeen)]
+        kinds = self._kinds()
+        naming = [fault.sentence for fault in faults if fault.kind in kinds]
+        others = [fault.sentence for fault in faults if fault.kind not in kinds]
+        return [*naming[:3], *others][:6]
+
+    def _kinds(self) -> tuple[str, ...]:
+        """Of what the monitor has to say."""
+        if self._fault in HIT_BOX:
+            return ("worker_lost",)
+        return ("handoff",) if self._fault in FRAME_FAULTS else NAMED[self._fault]
+
+    def _namings(self) -> list[float]:
+        """When the monitor named the fault."""
+        kinds = self._kinds()
+        return [
+            heard_s
+            for heard_s, event in self._stand.traffic.events[self._seen :]
+            if isinstance(event, FaultSeen)
+            and event.fault.kind in kinds
+            and heard_s >= self._fault_s
+        ]
+
+    def _is_to_be_named(self) -> bool:
+        """Whether there was anything to be seen of a fault that takes no box away."""
+        if self._fault != "rate":
+            return self._fault in NAMED
+        moved = [event.event for event in self._events() if isinstance(event, TransferSeen)]
+        return any(
+            one.bytes >= SLOW_BYTES and one.end_s - max(one.start_s, self._fault_s) > SLOW_S
+            for one in moved
         )
 
     def _events(self) -> list[EngineEvent]:
@@ -195,19 +248,19 @@ class _Case:
     # -------------------------------------------------------------- judging
 
     def _judge_texts(self, reached: Reached, flood: list[Stream]) -> None:
-        broken_is_right = self._fault == "kill-router" and not self._idle
+        ended_is_right = self._fault == "kill-router" and not self._idle
         for stream in reached.greedy:
-            self._judge_text(stream, [self._wanted[stream.prompt]], broken_is_right)
+            self._judge_text(stream, [self._wanted[stream.prompt]], ended_is_right)
         if reached.sampled:
-            self._judge_text(reached.sampled, self._drawn, broken_is_right)
+            self._judge_text(reached.sampled, self._drawn, ended_is_right)
         for stream in flood:
             error = stream.error or ("broken off" if stream.broken else "")
             if error and not error.startswith("429"):
                 self._why.append(f"{stream.name}: {error}")
 
-    def _judge_text(self, stream: Stream, wanted: list[str], broken_is_right: bool) -> None:
+    def _judge_text(self, stream: Stream, wanted: list[str], ended_is_right: bool) -> None:
         pairs = list(zip(stream.texts, wanted, strict=False))
-        if broken_is_right and stream.broken:
+        if ended_is_right and ROUTER_ENDED in (stream.error or "") and not stream.broken:
             if not all(whole.startswith(text) for text, whole in pairs):
                 self._why.append(f"{stream.name}: another text before the router died")
         elif stream.error or stream.broken:
@@ -245,6 +298,10 @@ class _Case:
 
         return so
 
+    def _was_told(self) -> bool:
+        named = self._fault not in NAMED or bool(self._namings())
+        return self._loss_was_told() and (named or not self._is_to_be_named())
+
     def _loss_was_told(self) -> bool:
         box = HIT_BOX.get(self._fault)
         return box is None or any(
@@ -258,6 +315,8 @@ class _Case:
         back = {event.box for event in self._events() if isinstance(event, WorkerBack)}
         if box and box not in back:
             self._why.append(f"the return of {box} was not told")
+        if self._is_to_be_named() and not wait_until(lambda: bool(self._namings()), NAMED_S, 0.05):
+            self._why.append("the monitor did not name it")
         kinds = {event.fault.kind for event in self._events() if isinstance(event, FaultSeen)}
         if self._fault in FRAME_FAULTS and frame_met and "handoff" not in kinds:
             self._why.append("the failed hand-off was not told")
@@ -271,11 +330,13 @@ class _Case:
         elif again.counted != AGAIN_TOKENS or not wanted.startswith(again.text.rstrip("\ufffd")):
             self._why.append("asked again afterwards, its text is another")
 
-    def _judged_pause(self, target: Stream, fault_s: float) -> tuple[Pause | None, str | None]:
-        """A target's pause, judged where a box was lost or a hand-off broken."""
-        if target.broken:
+    def _judged_pause(self, target: Stream) -> tuple[Pause | None, str | None]:
+        """A target's pause; where the router was killed there is none to judge."""
+        if target.broken or target.error:
             return None, None
         heard = self._stand.traffic.events[self._seen :]
-        pause = pause_of(target, fault_s, heard, self._stand.waits.between_s)
-        judged = self._fault in HIT_BOX or self._fault in FRAME_FAULTS
-        return pause, pause.why_too_long if judged else None
+        # What a frame's damage takes to be noticed is nothing, as is a lost connection.
+        lost = self._fault in HIT_BOX or self._fault in FRAME_FAULTS
+        coreless_s = self._stand.waits.outside_s
+        pause = pause_of(target, self._fault_s, heard, coreless_s, lost=lost)
+        return pause, pause.why_too_long

@@ -84,7 +84,8 @@ class Stand:
         netns = netns_path(lab.lab.node(DESK).netns)
         self._api_key = secrets.token_urlsafe(32)
         self.traffic = Traffic(str(netns), f"http://{address}:{HTTP_PORT}", self._api_key)
-        self.waits = Waits(lambda: {name: self.pid(name) for name in (*BOXES, "router")})
+        names = (*BOXES, "router")
+        self.waits = Waits(lambda: {name: self.pid(name) for name in names} | {"": os.getpid()})
 
     @property
     def clock_file(self) -> Path:

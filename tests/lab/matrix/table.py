@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tests.lab.matrix.cells import FAULTS, HIT_BOX, MODES, MOMENTS, WHAT, Cell, all_cells
+from tests.lab.matrix.cells import FAULTS, MODES, MOMENTS, WHAT, Cell, all_cells
 from tests.lab.matrix.moments import BESIDE_TOKENS, HANDOFF_CHARS, TARGET_CHARS
 from tests.lab.matrix.pauses import ALLOWANCE_S, Pause
 from tests.lab.matrix.run import Result
@@ -83,9 +83,10 @@ def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list
         f"which came later, did no harm, {bad} not as they must be. As it must be: no admitted",
         "request lost, every text (the sampled ones too) that of the engine alone and undisturbed,",
         "no token twice or missing, nothing held afterwards on either box, the box taken in again",
-        "without a restart of the others, its loss and its return told, and the same prompt, asked",
-        "again, with the same text. A killed router breaks off its own open streams; their text up",
-        "to there must be right.",
+        "without a restart of the others, its loss and its return told, every other fault named",
+        "by the monitor where there was anything to be seen of it, no pause longer than its bound,",
+        "and the same prompt, asked again, with the same text. What a killed router was answering",
+        "has to end with its typed error; the text up to there must be right.",
         "",
         "`ok`: as it must be, with the target's longest pause; (m): the moment could not be met;",
         "`FAIL`; `–`: makes no sense; blank: not run.",
@@ -94,43 +95,66 @@ def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list
 
 
 def _tried(ran: list[Result]) -> list[str]:
-    lines = ["| what was tried | cells | moment met | not as it must be |", "|---|---|---|---|"]
+    lines = [
+        "| what was tried | cells | moment met | not as it must be | named in, after (median) |",
+        "|---|---|---|---|---|",
+    ]
     for fault in FAULTS:
-        own = [result for result in ran if result.cell.split("/")[0] == fault]
+        own = [result for result in ran if _fault(result) == fault]
         met, bad = sum(one.moment_met for one in own), sum(not one.ok for one in own)
-        lines.append(f"| {WHAT[fault]} | {len(own)} | {met} | {bad} |")
-    return [*lines, ""]
+        named = sorted(one.named_s for one in own if one.named_s is not None)
+        told = f"{len(named)}, {named[len(named) // 2]:.1f} s" if named else ""
+        lines.append(f"| {WHAT[fault]} | {len(own)} | {met} | {bad} | {told} |")
+    examples = [f"- {WHAT[fault]}: {_example(ran, fault)}" for fault in FAULTS]
+    return [*lines, "", "What the monitor said, an example of each:", "", *examples, ""]
+
+
+def _fault(result: Result) -> str:
+    return result.cell.split("/")[0]
+
+
+def _example(ran: list[Result], fault: str) -> str:
+    told = [one.told[0] for one in ran if _fault(one) == fault and one.told and one.named_s]
+    return f"\u201c{told[0]}\u201d" if told else "nothing"
 
 
 def _pauses(ran: list[Result]) -> list[str]:
-    found = [
-        result.pause
-        for result in ran
-        if result.pause and result.moment_met and result.cell.split("/")[0] in HIT_BOX
+    lines = [
+        "The target's longest pause, in seconds. It is judged in every cell. Where a box was",
+        f"taken away the loss must be told within {DETECTION_S:g} s, and what is neither that nor",
+        f"reading again may be {ALLOWANCE_S:g} s; elsewhere all but reading and the link's own",
+        f"time may be {DETECTION_S:g} + {ALLOWANCE_S:g} s. Reading is what that box's steps took,",
+        "the prompts of others among them; the link's own time is what the undisturbed link needs",
+        "for the KV that went over it meanwhile. Time outside of those steps in which a process",
+        "wanted a core and had none (`/proc/PID/task/*/schedstat`, looked at every 50 ms) is this",
+        "computer's and taken off.",
+        "",
     ]
-    if not found:
-        return []
     parts: list[tuple[str, Callable[[Pause], float]]] = [
         ("longest pause", lambda pause: pause.whole_s),
-        ("of that, until the loss was told", lambda pause: pause.noticed_s),
-        ("of that, reading again", lambda pause: pause.reading_s),
-        ("the rest", lambda pause: pause.rest_s),
-        ("(without a core meanwhile)", lambda pause: pause.coreless_s),
+        ("until it was noticed", lambda pause: pause.noticed_s),
+        ("reading", lambda pause: pause.reading_s),
+        ("the link's own time", lambda pause: pause.handing_s),
+        ("without a core", lambda pause: pause.coreless_s + pause.coreless_before_s),
     ]
-    lines = [
-        f"Where a box was lost ({len(found)} cells), in seconds. A loss must be told within the",
-        f"detection time of {DETECTION_S:g} s; reading again is what steps of the box that lives",
-        f"took for all that were moved to it; the rest may be {ALLOWANCE_S:g} s beside the time in",
-        "which router and workers wanted a core and had none (`/proc/PID/task/*/schedstat`).",
-        "",
-        "| target's pause | p50 | p90 | most |",
-        "|---|---|---|---|",
-    ]
-    for name, part in parts:
-        values = sorted(map(part, found))
-        at = [values[int(share * (len(values) - 1))] for share in (0.5, 0.9, 1.0)]
-        lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in at) + " |")
+    lines += ["| fault | pauses | " + " | ".join(f"{name}: p50, most" for name, _ in parts)]
+    lines[-1] += " | judged part: most | may be |"
+    lines.append("|---" * (len(parts) + 4) + "|")
+    for fault in FAULTS:
+        found = [one.pause for one in ran if one.pause and one.moment_met and _fault(one) == fault]
+        if not found:
+            continue
+        shown = [_two([part(pause) for pause in found]) for _, part in parts]
+        judged = max(pause.rest_s if pause.lost else pause.beside_s for pause in found)
+        may = ALLOWANCE_S if found[0].lost else DETECTION_S + ALLOWANCE_S
+        row = [WHAT[fault], str(len(found)), *shown, f"{judged:.2f}", f"{may:g}"]
+        lines.append("| " + " | ".join(row) + " |")
     return [*lines, ""]
+
+
+def _two(values: list[float]) -> str:
+    ordered = sorted(values)
+    return f"{ordered[len(ordered) // 2]:.2f}, {ordered[-1]:.2f}"
 
 
 def _failed(run: Result, last: Result) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 PERIOD_S = 0.05
@@ -34,14 +35,26 @@ class Waits:
         """Drop what was seen."""
         self._seen.clear()
 
-    def between_s(self, begin_s: float, end_s: float) -> float:
-        """Of each process that thread's waiting which waited longest, summed over processes."""
-        seen = [waits for at, waits in self._seen if begin_s - PERIOD_S <= at <= end_s + PERIOD_S]
-        longest: dict[int, float] = {}
-        for (pid, thread), last_s in (seen[-1] if seen else {}).items():
-            first_s = next(waits[pid, thread] for waits in seen if (pid, thread) in waits)
-            longest[pid] = max(longest.get(pid, 0.0), last_s - first_s)
-        return sum(longest.values())
+    def outside_s(
+        self, begin_s: float, end_s: float, but: Sequence[tuple[float, float]] = ()
+    ) -> float:
+        """How long a process waited for a core between two times, but for some spans.
+
+        Between two looks: of each process that thread's waiting which waited longest, of all
+        processes together no more than the time between the looks.
+        """
+        found_s = 0.0
+        for (last_s, before), (now_s, waits) in itertools.pairwise(list(self._seen)):
+            begin, end = max(last_s, begin_s), min(now_s, end_s)
+            if end <= begin:
+                continue
+            longest: dict[int, float] = {}
+            for (pid, thread), waited_s in waits.items():
+                more_s = waited_s - before.get((pid, thread), waited_s)
+                longest[pid] = max(longest.get(pid, 0.0), more_s)
+            covered = sum(max(0.0, min(end, b) - max(begin, a)) for a, b in but)
+            found_s += min(end - begin - covered, sum(longest.values()))
+        return found_s
 
     def _run(self) -> None:
         while not self._stopping.wait(PERIOD_S):
