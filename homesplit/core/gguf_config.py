@@ -37,6 +37,9 @@ _NAMES = {
     "vocab_size": "vocab_size",
 }
 
+_BY_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
+"""What may differ from layer to layer."""
+
 _FAMILIES = {
     "gptneox": "gpt_neox",
     "qwen2moe": "qwen2_moe",
@@ -44,6 +47,8 @@ _FAMILIES = {
     "qwen3next": "qwen3_next",
     "gemma3": "gemma3_text",
     "gemma3n": "gemma3n_text",
+    "gemma4": "gemma4_text",
+    "mimo2": "mimo_v2_flash",
     "gpt-oss": "gpt_oss",
     "deepseek2": "deepseek_v2",
     "command-r": "cohere",
@@ -73,10 +78,7 @@ def config_from_gguf(
     for key, name in _NAMES.items():
         value = metadata.get(f"{family}.{key}")
         if isinstance(value, list):
-            if key == "attention.head_count_kv" and 0 in value:
-                # A layer without KV heads keeps a state in their place.
-                config["layer_types"] = ["attention" if heads else "recurrent" for heads in value]
-            value = _one_of(value, key, where)
+            value = value if key in _BY_LAYER else _one_of(value, key, where)
         if value is not None:
             config[name] = value
     config.setdefault("vocab_size", metadata.get("tokenizer.ggml.tokens"))
@@ -86,9 +88,47 @@ def config_from_gguf(
         config["layer_types"] = ["sliding" if near else "full" for near in sliding]
     elif isinstance(sliding, int):
         config["sliding_window_pattern"] = sliding
+    _without_heads(config, where)
+    _near_and_far(config, metadata, family)
     _latent(config, metadata, family)
     _recurrent(config, metadata, family)
     return config
+
+
+def _without_heads(config: dict[str, Any], where: str) -> None:
+    """What a layer without KV heads is: a state is kept in their place, or nothing."""
+    heads, widths = config.get("num_key_value_heads"), config.get("intermediate_size")
+    if not isinstance(heads, list) or 0 not in heads:
+        return
+    if isinstance(widths, list) and 0 in widths:
+        if len(widths) != len(heads):
+            raise ProfileError(
+                "'attention.head_count_kv' and 'feed_forward_length' tell of different layers.",
+                where=where,
+            )
+        # Nemotron-H: a layer attends, keeps a state, or is a feed-forward alone.
+        wide = "E" if config.get("num_experts") else "-"
+        config["hybrid_override_pattern"] = "".join(
+            "*" if kv else wide if width else "M" for kv, width in zip(heads, widths, strict=True)
+        )
+        config["intermediate_size"] = max(widths)
+    elif "layer_types" not in config:
+        keeps_state = {"mamba_d_state", "mamba_d_conv", "conv_L_cache"} & set(config)
+        other = "recurrent" if keeps_state else "none"
+        config["layer_types"] = ["attention" if kv else other for kv in heads]
+
+
+def _near_and_far(config: dict[str, Any], metadata: Mapping[str, Any], family: str) -> None:
+    """The widths of heads where those of layers with a window have their own (Gemma 4, MiMo)."""
+    near = metadata.get(f"{family}.attention.key_length_swa")
+    near_value = metadata.get(f"{family}.attention.value_length_swa")
+    far, far_value = config.get("head_dim"), metadata.get(f"{family}.attention.value_length")
+    if isinstance(near, int) and isinstance(far, int) and near != far:
+        config["swa_head_dim"] = near
+        if isinstance(near_value, int):
+            config["swa_v_head_dim"] = near_value
+    if "kv_lora_rank" not in config and isinstance(far_value, int) and far_value != far:
+        config["v_head_dim"] = far_value
 
 
 def _latent(config: dict[str, Any], metadata: Mapping[str, Any], family: str) -> None:

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
+from homesplit.core.config_reader import KV_KEYS, QUERY_KEYS, Config, ConfigReader, Heads
 from homesplit.core.model_parameters import count_parameters, mamba_heads_width
 from homesplit.core.shape import (
     LayerGroup,
@@ -22,8 +23,6 @@ from homesplit.core.shape import (
     weights_bytes,
 )
 from homesplit.errors import ProfileError
-
-Config = Mapping[str, Any]
 
 _NESTED = (
     "text_config",
@@ -43,31 +42,13 @@ _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
         "vocab_size": 262208,
         "sliding_window": 4096,
     },
+    "gemma4_text": {"head_dim": 256, "global_head_dim": 512, "sliding_window": 512},
     "gemma3n_text": {"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 2},
     "gpt_oss": {"head_dim": 64, "sliding_window": 128},
     "llama4_text": {"attention_chunk_size": 8192},
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
     "starcoder2": {"num_key_value_heads": 2},
 }
-
-
-class Heads(Struct, frozen=True, kw_only=True):
-    """Head counts and widths of one kind of layer."""
-
-    query: int
-    kv: int
-    key_dim: int
-    value_dim: int
-
-    @property
-    def kv_elements(self) -> int:
-        """Numbers kept per token."""
-        return self.kv * (self.key_dim + self.value_dim)
-
-    @property
-    def width(self) -> int:
-        """What one pair of tokens multiplies."""
-        return self.query * (self.key_dim + self.value_dim)
 
 
 def text_part(config: Config) -> Config:
@@ -114,7 +95,7 @@ def shape_from_config(
     quantised = _quantised_dtype(config) if dtype is None else None
     kept_as = quantised or kept_as
     mla = "kv_lora_rank" in text
-    heads = read.whole("num_attention_heads", "n_head", "n_heads", default=0)
+    heads = read.query_heads() if any(text.get(key) for key in QUERY_KEYS[:3]) else 0
     return ModelShape(
         name=name,
         parameters=total,
@@ -178,184 +159,46 @@ def _group_bits(settings: Config) -> Any:
     return None
 
 
-class ConfigReader:
-    """Reads one config under its many key names; every miss is an error naming the keys."""
-
-    def __init__(self, config: Config, source: str) -> None:
-        self.config = config
-        self.source = source
-        self.family = str(config.get("model_type", ""))
-
-    def missing(self, what: str, *keys: str) -> ProfileError:
-        """The error for something that can't be known."""
-        said = " or ".join(f"'{key}'" for key in keys)
-        return ProfileError(
-            f"{what} can't be known: {said} is missing.",
-            where=self.source,
-            do_next="Give a config.json that has it, or a model profile.",
-        )
-
-    def whole(self, *keys: str, default: int | None = None) -> int:
-        """The first of `keys` that is there, as a whole number of 0 or more."""
-        for key in keys:
-            value = self.config.get(key)
-            if value is None:
-                continue
-            if isinstance(value, Sequence) and not isinstance(value, str):
-                value = self._alike(key, list(value))
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ProfileError(
-                    f"'{key}' is {value!r}, not a whole number of 0 or more.", where=self.source
-                )
-            return value
-        if default is None:
-            raise self.missing("the model's shape", *keys)
-        return default
-
-    def _alike(self, key: str, values: list[Any]) -> Any:
-        """The value of a list that says the same of every layer."""
-        if not values or any(value != values[0] for value in values):
-            raise ProfileError(
-                f"'{key}' differs from layer to layer, which is not read.",
-                where=self.source,
-                do_next="Give a model profile.",
-            )
-        return values[0]
-
-    def per_layer(self, key: str, name: str) -> tuple[Any, ...] | None:
-        """`name` of every layer's entry under `key`, as in `block_configs`; None without one."""
-        blocks = self.config.get("block_configs")
-        if not isinstance(blocks, Sequence) or isinstance(blocks, str):
-            return None
-        parts = [block.get(key) if isinstance(block, Mapping) else None for block in blocks]
-        return tuple(part.get(name) if isinstance(part, Mapping) else None for part in parts)
-
-    def numbers(self, *keys: str) -> tuple[int, ...] | None:
-        """The list of whole numbers under the first of `keys`; None when there is none."""
-        for key in keys:
-            value = self.config.get(key)
-            if isinstance(value, Sequence) and not isinstance(value, str):
-                return tuple(int(entry) for entry in value if isinstance(entry, int))
-        return None
-
-    def part(self, key: str) -> ConfigReader | None:
-        """A table inside the config, read in the same way; None when there is none."""
-        value = self.config.get(key)
-        if not isinstance(value, Mapping):
-            return None
-        return ConfigReader(value, f"{self.source}: {key}")
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        """A yes-or-no key."""
-        return bool(self.config.get(key, default))
-
-    def words(self, *keys: str) -> tuple[str, ...] | None:
-        """The first of `keys` that holds a list, as strings; None when there is none."""
-        for key in keys:
-            value = self.config.get(key)
-            if isinstance(value, Sequence) and not isinstance(value, str):
-                return tuple(str(entry) for entry in value)
-        return None
-
-    def letters(self) -> str:
-        """Nemotron-H's pattern, a letter a layer; empty elsewhere."""
-        pattern = self.config.get("hybrid_override_pattern")
-        return pattern if isinstance(pattern, str) else ""
-
-    def hidden(self) -> int:
-        """Width of the residual stream."""
-        return self.whole("hidden_size", "n_embd", "n_embed", "d_model", "dim")
-
-    def layers(self) -> int:
-        """Number of layers."""
-        if self.letters():
-            return len(self.letters())
-        count = self.whole("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-        if count < 1:
-            raise ProfileError("the model has no layers.", where=self.source)
-        return count
-
-    def query_heads(self) -> int:
-        """Number of query heads."""
-        count = self.whole("num_attention_heads", "n_head", "n_heads", "num_heads")
-        if count < 1:
-            raise ProfileError("the number of attention heads is 0.", where=self.source)
-        return count
-
-    def kv_heads(self) -> int:
-        """Number of KV heads; a config without one keeps a K and V for every query head."""
-        attention = self.config.get("attn_config")
-        if isinstance(attention, Mapping) and attention.get("kv_n_heads"):
-            return int(attention["kv_n_heads"])
-        if self.family in ("falcon", "RefinedWeb", "RefinedWebModel"):
-            if self.flag("new_decoder_architecture"):
-                return self.whole("num_kv_heads", "n_head_kv", default=self.query_heads())
-            return 1 if self.flag("multi_query", default=True) else self.query_heads()
-        if self.flag("multi_query_attention"):
-            return self.whole("multi_query_group_num")
-        if self.family == "gpt_bigcode" and self.flag("multi_query", default=True):
-            return 1
-        return self.whole(
-            "num_key_value_heads",
-            "num_kv_heads",
-            "n_kv_heads",
-            "n_kv_head",
-            "n_head_kv",
-            "num_query_groups",
-            "num_attention_groups",
-            default=self.query_heads(),
-        )
-
-    def head_dim(self) -> int:
-        """Width of one head: declared, else the hidden width shared out evenly."""
-        declared = self.whole(
-            "head_dim", "attention_head_dim", "kv_channels", "head_size", default=0
-        )
-        if declared:
-            return declared
-        hidden, heads = self.hidden(), self.query_heads()
-        if hidden % heads:
-            raise ProfileError(
-                f"the head width can't be known: 'head_dim' is missing and {hidden} does not "
-                f"divide by {heads} heads.",
-                where=self.source,
-            )
-        return hidden // heads
-
-    def heads(self) -> Heads:
-        """Heads of an ordinary attention layer."""
-        width = self.head_dim()
-        return Heads(query=self.query_heads(), kv=self.kv_heads(), key_dim=width, value_dim=width)
-
-    def full_heads(self) -> Heads:
-        """Heads of a global layer where those have a width or count of their own (Gemma 4)."""
-        own_kv = self.whole("num_global_key_value_heads", "global_kv_heads", default=0)
-        width = self.whole("global_head_dim", default=0) or self.head_dim()
-        return Heads(
-            query=self.query_heads(),
-            kv=own_kv or self.kv_heads(),
-            key_dim=width,
-            value_dim=width,
-        )
-
-
-_FULL = {"full_attention", "attention", "global", "global_attention", "full", "*", "G"}
+_FULL = {
+    "full_attention",
+    "attention",
+    "global",
+    "global_attention",
+    "indexed_attention",
+    "full",
+    "*",
+    "G",
+}
+_COMPRESSED = {
+    "compressed_sparse_attention": "compressed",
+    "heavily_compressed_attention": "heavily compressed",
+}
+"""DeepSeek V4: what lies behind a short window is kept as one entry for several tokens."""
 _SLIDING = {"sliding_attention", "sliding", "local", "local_attention", "chunked_attention", "L"}
 _RECURRENT = {"linear_attention", "mamba", "mamba2", "recurrent", "rglru", "conv", "M", "ssm"}
 _NO_ATTENTION = {"mlp", "moe", "-", "E", "none"}
 
 
-RECURRENT_FAMILIES = ("mamba", "mamba2", "falcon_mamba")
+_RWKV = ("rwkv", "rwkv5", "rwkv6", "rwkv7")
+RECURRENT_FAMILIES = ("mamba", "mamba2", "falcon_mamba", *_RWKV)
 """Without attention, and without feed-forwards beside their blocks."""
 
 
 def layer_kinds(read: ConfigReader) -> tuple[str, ...]:
-    """One of `full`, `sliding`, `recurrent`, `hybrid`, `cross`, `none` for each layer."""
+    """The kind of each layer.
+
+    One of `full`, `sliding`, `compressed`, `heavily compressed`, `recurrent`, `hybrid`, `cross`,
+    `none`.
+    """
     count = read.layers()
     if read.family in RECURRENT_FAMILIES:
         return ("recurrent",) * count
     if read.family == "falcon_h1":
         return ("hybrid",) * count
+    ratios = read.numbers("compress_ratios")
+    if ratios:
+        known = {0: "sliding", 4: "compressed", 128: "heavily compressed"}
+        return tuple(known.get(each, "unknown") for each in ratios[:count])
     named = _named_kinds(read, count) or _period_kinds(read, count)
     if named is not None:
         return named
@@ -394,6 +237,8 @@ def _named_kinds(read: ConfigReader, count: int) -> tuple[str, ...] | None:
             kinds.append("sliding")
         elif name in _FULL:
             kinds.append("full")
+        elif name in _COMPRESSED:
+            kinds.append(_COMPRESSED[name])
         elif name == "hybrid":
             kinds.append("hybrid")
         elif name in _SLIDING:
@@ -419,6 +264,10 @@ def _period_kinds(read: ConfigReader, count: int) -> tuple[str, ...] | None:
     if period:
         offset = read.whole("attn_layer_offset", default=0)
         return tuple("full" if i % period == offset else "recurrent" for i in range(count))
+    windowed = read.numbers("hybrid_layer_pattern")
+    if windowed:
+        # MiMo marks the layers with a window.
+        return tuple("sliding" if windowed[i % len(windowed)] else "full" for i in range(count))
     told = read.numbers("attn_type_list")
     if told is not None:
         return tuple("full" if told[i % len(told)] else "recurrent" for i in range(count))
@@ -471,24 +320,78 @@ def _window_kinds(read: ConfigReader, count: int) -> tuple[str, ...]:
 def layer_groups(read: ConfigReader) -> tuple[LayerGroup, ...]:
     """Layers gathered by how they keep their past; raises ProfileError on what is missing."""
     kinds = _with_shared(read, layer_kinds(read))
-    groups: list[LayerGroup] = []
-    for kind, layers in sorted(Counter(kinds).items()):
-        if kind in ("full", "shared"):
-            groups.extend(_attending_groups(read, kind, layers))
-        elif kind == "hybrid":
-            both = _attending(read, "full", layers)
-            groups.append(structs.replace(both, state_elements=_state_elements(read)))
-        elif kind == "cross":
-            groups.append(LayerGroup(kind="cross", layers=layers))
-        elif kind == "sliding":
-            groups.append(_sliding(read, layers))
-        elif kind == "recurrent":
-            groups.append(
-                LayerGroup(kind="recurrent", layers=layers, state_elements=_state_elements(read))
+    alike = Counter(zip(kinds, _counts_by_layer(read, len(kinds)), strict=True))
+    return tuple(
+        _group(read, kind, counts, layers)
+        for (kind, counts), layers in sorted(alike.items(), key=lambda item: item[0])
+    )
+
+
+_Counts = tuple[int, int, int]
+"""Query heads, KV heads and width of one layer where layers differ; 0 as everywhere else."""
+
+
+def _counts_by_layer(read: ConfigReader, count: int) -> list[_Counts]:
+    """Heads of each layer, where a list says so."""
+    query, kv = read.numbers(*QUERY_KEYS), read.numbers(*KV_KEYS)
+    sharing = read.per_layer("attention", "n_heads_in_group")
+    if sharing is not None:
+        kv = tuple(read.query_heads() // int(each) if each else 0 for each in sharing)
+    for listed in (query, kv):
+        if listed and min(listed) < 0:
+            raise ProfileError("a layer has fewer than 0 heads.", where=read.source)
+        if listed and len(listed) < count:
+            raise ProfileError(
+                f"a list names the heads of {len(listed)} layers, the model has {count}.",
+                where=read.source,
             )
-        else:
-            groups.append(LayerGroup(kind="none", layers=layers))
-    return tuple(groups)
+    made = [(query[i] if query else 0, kv[i] if kv else 0, 0) for i in range(count)]
+    # What transformers writes of layers that differ, by their numbers.
+    own = read.config.get("per_layer_config")
+    for name, held in own.items() if isinstance(own, Mapping) else ():
+        if str(name).isdecimal() and int(name) < count and isinstance(held, Mapping):
+            layer = ConfigReader(held, f"{read.source}: per_layer_config")
+            made[int(name)] = (
+                layer.whole("num_attention_heads", default=0),
+                layer.whole("num_key_value_heads", default=0),
+                layer.whole("head_dim", default=0),
+            )
+    return made
+
+
+def _group(read: ConfigReader, kind: str, counts: _Counts, layers: int) -> LayerGroup:
+    """Layers of one kind with the same heads."""
+    match kind:
+        case "full" | "shared":
+            return _attending(read, kind, counts, layers)
+        case "sliding" | "shared sliding":
+            return _sliding(read, kind, counts, layers)
+        case "hybrid":
+            both = _attending(read, "full", counts, layers)
+            return structs.replace(both, state_elements=_state_elements(read))
+        case "compressed" | "heavily compressed":
+            return _compressed(read, kind, layers)
+        case "recurrent":
+            return LayerGroup(kind="recurrent", layers=layers, state_elements=_state_elements(read))
+        case "cross":
+            return LayerGroup(kind="cross", layers=layers)
+        case "unknown":
+            raise ProfileError(
+                "'compress_ratios' names a ratio that is unknown, so its cache can't be known.",
+                where=read.source,
+            )
+        case _:
+            return LayerGroup(kind="none", layers=layers)
+
+
+def _with_counts(heads: Heads, counts: _Counts) -> Heads:
+    query, kv, width = counts
+    return Heads(
+        query=query or heads.query,
+        kv=kv or heads.kv,
+        key_dim=width or heads.key_dim,
+        value_dim=width or heads.value_dim,
+    )
 
 
 def _with_shared(read: ConfigReader, kinds: tuple[str, ...]) -> tuple[str, ...]:
@@ -499,32 +402,21 @@ def _with_shared(read: ConfigReader, kinds: tuple[str, ...]) -> tuple[str, ...]:
             f"'num_kv_shared_layers' is {shared} of {len(kinds)} layers.", where=read.source
         )
     if shared:
-        return (*kinds[: len(kinds) - shared], *("shared",) * shared)
+        own = len(kinds) - shared
+        return (*kinds[:own], *(_SHARED.get(kind, "shared") for kind in kinds[own:]))
     factor = read.whole("cla_share_factor", default=0) if read.flag("use_cla") else 0
     if factor > 1:
-        return tuple("shared" if i % factor else kind for i, kind in enumerate(kinds))
+        return tuple(
+            _SHARED.get(kind, "shared") if i % factor else kind for i, kind in enumerate(kinds)
+        )
     return kinds
 
 
-def _attending_groups(read: ConfigReader, kind: str, layers: int) -> list[LayerGroup]:
-    """One group, or one for each number of KV heads where layers differ in it."""
-    sharing = read.per_layer("attention", "n_heads_in_group")
-    if sharing is None:
-        return [_attending(read, kind, layers)]
-    query, width = read.query_heads(), read.head_dim()
-    counts = Counter(query // int(each) for each in sharing if each)
-    return [
-        LayerGroup(
-            kind="full",
-            layers=count,
-            kv_elements=2 * kv * width,
-            attention_width=2 * query * width,
-        )
-        for kv, count in sorted(counts.items())
-    ]
+_SHARED = {"sliding": "shared sliding"}
+"""Kinds of layers that attend to another one's KV, where they see only a window of it."""
 
 
-def _attending(read: ConfigReader, kind: str, layers: int) -> LayerGroup:
+def _attending(read: ConfigReader, kind: str, counts: _Counts, layers: int) -> LayerGroup:
     """Layers that attend to everything, with a cache of their own unless `shared`."""
     latent = read.whole("kv_lora_rank", default=0)
     if latent:
@@ -537,7 +429,7 @@ def _attending(read: ConfigReader, kind: str, layers: int) -> LayerGroup:
         return LayerGroup(
             kind="full", layers=layers, kv_elements=latent + rope + index, attention_width=width
         )
-    heads = read.full_heads()
+    heads = _with_counts(read.full_heads(), counts)
     return LayerGroup(
         kind="full" if kind == "full" else "shared",
         layers=layers,
@@ -546,21 +438,50 @@ def _attending(read: ConfigReader, kind: str, layers: int) -> LayerGroup:
     )
 
 
-def _sliding(read: ConfigReader, layers: int) -> LayerGroup:
-    heads = read.heads()
+def _compressed(read: ConfigReader, kind: str, layers: int) -> LayerGroup:
+    """Layers that keep a short window, and one entry for every so many tokens behind it.
+
+    Keys and values are one and the same there. The sparse kind finds its entries by index keys.
+    """
+    width, window = read.head_dim(), read.whole("sliding_window", default=128)
+    query, sparse = read.query_heads(), kind == "compressed"
+    rates = read.part("compress_rates")
+    names = {kind: name for name, kind in _COMPRESSED.items()}
+    rate = rates.whole(names[kind]) if rates else (4 if sparse else 128)
+    index = read.whole("index_head_dim", default=0) if sparse else 0
+    asks = read.whole("index_n_heads", default=0) * index if sparse else 2 * query * width
+    return LayerGroup(
+        kind="full",
+        layers=layers,
+        kv_elements=(width + index) // max(rate, 1),
+        attention_width=asks // max(rate, 1),
+        state_elements=window * width,
+    )
+
+
+def _sliding(read: ConfigReader, kind: str, counts: _Counts, layers: int) -> LayerGroup:
+    """Layers that attend to the last tokens alone, with a cache of their own unless shared."""
+    heads = _with_counts(read.sliding_heads(), counts)
     window = read.whole(
         "sliding_window",
         "attention_chunk_size",
         "attention_window_size",
         "local_attention_window",
+        "sliding_window_size",
+        "window_size",
     )
     return LayerGroup(
-        kind="sliding",
+        kind="sliding" if kind == "sliding" else "shared",
         layers=layers,
-        kv_elements=heads.kv_elements,
+        kv_elements=heads.kv_elements if kind == "sliding" else 0,
         window=window,
         attention_width=heads.width,
     )
+
+
+def _delta_state(heads: int, width: int, kernel: int) -> int:
+    """A matrix for each head, and the last tokens of three short convolutions."""
+    return heads * width * (width + 3 * (kernel - 1))
 
 
 def _state_elements(read: ConfigReader) -> int:
@@ -572,9 +493,25 @@ def _state_elements(read: ConfigReader) -> int:
         window = read.whole("linear_conv_kernel_dim", default=4) - 1
         return values * read.whole("linear_key_head_dim") + window * (2 * keys + values)
     if linear := read.part("linear_attn_config"):
-        heads, width = linear.whole("num_heads"), linear.whole("head_dim")
-        window = linear.whole("short_conv_kernel_size", default=4) - 1
-        return heads * width * (width + 3 * window)
+        return _delta_state(
+            linear.whole("num_heads"),
+            linear.whole("head_dim"),
+            linear.whole("short_conv_kernel_size", default=4),
+        )
+    if "linear_num_heads" in config:
+        return _delta_state(
+            read.whole("linear_num_heads"),
+            read.whole("linear_head_dim"),
+            read.whole("linear_conv_kernel_dim", default=4),
+        )
+    if "layer_group_size" in config:
+        # Ling's hybrids: as many heads as attention has.
+        kernel = read.whole("short_conv_kernel_size", default=1)
+        return _delta_state(read.query_heads(), read.head_dim(), kernel)
+    if read.family in _RWKV:
+        # A matrix for each head and two earlier tokens; RWKV 4 keeps five rows.
+        head = read.whole("head_dim", "head_size", "rwkv_head_size", default=64)
+        return (5 if read.family == "rwkv" else head + 2) * read.hidden()
     if read.family.startswith("minimax"):
         return read.query_heads() * read.head_dim() ** 2
     inner = mamba_heads_width(read)

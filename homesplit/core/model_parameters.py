@@ -25,6 +25,14 @@ _PLAIN_MLP = {
     "nemotron",
     "nemotron_h",
     "persimmon",
+    "apertus",
+    "arcee",
+    "codegen",
+    "gpt_neox_japanese",
+    "jais2",
+    "nanochat",
+    "openai-gpt",
+    "xglm",
 }
 """Families whose feed-forward has two matrices; all others have a gate beside them."""
 
@@ -86,6 +94,10 @@ class Reader(Protocol):
 
     def part(self, key: str) -> Reader | None:
         """A table inside the config."""
+        ...
+
+    def forward_widths(self) -> tuple[int, ...] | None:
+        """The width of each layer's feed-forward where layers differ in it."""
         ...
 
     def hidden(self) -> int:
@@ -190,23 +202,21 @@ def _shared_block(read: Reader) -> int:
 def _attention(read: Reader, group: LayerGroup) -> int:
     if read.whole("kv_lora_rank", default=0):
         return _latent_attention(read)
-    hidden, query = read.hidden(), read.query_heads()
-    width = read.head_dim()
-    kv = read.kv_heads()
-    if group.kv_elements and group.attention_width:
-        # Global layers of Gemma 4 have widths of their own, which the group already knows.
-        width = group.attention_width // (2 * query)
-        kv = group.kv_elements // (2 * width)
-    kv_width = 0 if group.kind == "shared" else 2 * kv * width
-    count = hidden * (query * width + kv_width) + query * width * hidden
+    hidden, width = read.hidden(), read.head_dim()
+    asks, keeps = group.attention_width, group.kv_elements
+    if not asks:
+        query, kv = read.query_heads(), read.kv_heads()
+        asks, keeps = 2 * query * width, 2 * kv * width
+    # Keys and queries, values and output each have the width that the other has.
+    count = hidden * (asks + keeps)
     if read.flag("attention_bias") or read.flag("bias") or read.family in _QKV_BIAS:
-        count += query * width + kv_width
+        count += asks // 2 + keeps
     if read.flag("attention_bias") or read.family in _OUT_BIAS:
         count += hidden
     if read.family in _QK_NORM or read.flag("use_qk_norm"):
         count += 2 * width
     if read.family == "gpt_oss":
-        count += query
+        count += read.query_heads()
     return count
 
 
@@ -236,6 +246,12 @@ def mamba_heads_width(read: Reader) -> int:
     return heads * width
 
 
+def _delta(hidden: int, heads: int, width: int) -> int:
+    """Kimi Delta Attention: four projections, and gates of low rank."""
+    gates = 2 * width * (hidden + heads * width) + hidden * heads
+    return 4 * hidden * heads * width + gates
+
+
 def _recurrent(read: Reader) -> int:
     """Projections of a gated delta net or a Mamba block; smaller tensors are left out."""
     hidden = read.hidden()
@@ -246,10 +262,14 @@ def _recurrent(read: Reader) -> int:
         return hidden * (2 * keys + 2 * values + 2 * heads) + values * hidden
     linear = read.part("linear_attn_config")
     if linear is not None:
-        # Kimi Delta Attention: four projections, and gates of low rank.
-        heads, width = linear.whole("num_heads"), linear.whole("head_dim")
-        gates = 2 * width * (hidden + heads * width) + hidden * heads
-        return 4 * hidden * heads * width + gates
+        return _delta(hidden, linear.whole("num_heads"), linear.whole("head_dim"))
+    if heads := read.whole("linear_num_heads", default=0):
+        return _delta(hidden, heads, read.whole("linear_head_dim"))
+    if read.whole("layer_group_size", default=0):
+        return _delta(hidden, read.query_heads(), read.head_dim())
+    if read.family.startswith("rwkv"):
+        # Receptance, key, value, gate, output; the feed-forward stands beside.
+        return 5 * hidden * hidden
     if read.family.startswith("minimax"):
         # Lightning attention: query, key, value, gate, output.
         return 5 * hidden * read.query_heads() * read.head_dim()
@@ -275,6 +295,10 @@ def _feed_forward(read: Reader, layers: int) -> tuple[int, int]:
     sizes = read.per_layer("ffn", "ffn_mult")
     if sizes is not None:
         both = sum(3 * read.hidden() * _by_multiplier(read, size) for size in sizes if size)
+        return both, both
+    widths = read.forward_widths()
+    if widths is not None:
+        both = sum(_dense_of(read, width) for width in widths if width)
         return both, both
     experts = _experts(read)
     dense_layers, moe_layers = _forward_layers(read, layers, moe=experts > 1)
@@ -323,7 +347,7 @@ def _forward_layers(read: Reader, layers: int, *, moe: bool) -> tuple[int, int]:
     if not moe:
         return layers, 0
     dense = _dense_layers(read, layers)
-    return dense, layers - dense
+    return dense, layers // 2 if read.family == "longcat_flash" else layers - dense
 
 
 def _dense(read: Reader) -> int:
@@ -339,7 +363,8 @@ def _dense(read: Reader) -> int:
             "ffn_dim",
             "hidden_dim",
             "ff_intermediate_size",
-            default=4 * hidden if plain else None,
+            "inner_dim",
+            default=4 * hidden if plain or read.family.startswith("rwkv") else None,
         )
         or 4 * hidden
     )
@@ -349,6 +374,13 @@ def _dense(read: Reader) -> int:
     if read.family == "recurrent_gemma":
         # Its figure holds the gate as well.
         wide //= 2
+    return _dense_of(read, wide)
+
+
+def _dense_of(read: Reader, wide: int) -> int:
+    """An ordinary feed-forward of a width."""
+    hidden = read.hidden()
+    plain = read.family in _PLAIN_MLP or read.family.startswith("rwkv")
     count = (2 if plain else 3) * hidden * wide
     biased = {"gpt2", "gpt_neox", "gpt_bigcode", "opt", "bloom", "phi", "starcoder2"}
     return count + (wide + hidden if read.family in biased else 0)
@@ -359,6 +391,9 @@ def _expert(read: Reader) -> int:
     wide = read.whole(
         "moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size"
     )
+    if read.family in _PLAIN_MLP:
+        # Nemotron 3's experts work on a narrower copy of the stream.
+        return 2 * (read.whole("moe_latent_size", default=0) or hidden) * wide
     count = 3 * hidden * wide
     return count + 2 * wide + hidden if read.family == "gpt_oss" else count
 
@@ -366,7 +401,12 @@ def _expert(read: Reader) -> int:
 def _always(read: Reader, experts: int) -> int:
     """The router and what every token passes: shared experts."""
     hidden = read.hidden()
-    wide = read.whole("shared_expert_intermediate_size", "shared_intermediate_size", default=0)
+    wide = read.whole(
+        "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+        "shared_intermediate_size",
+        default=0,
+    )
     if not wide:
         shared = read.whole(
             "n_shared_experts",
@@ -379,7 +419,9 @@ def _always(read: Reader, experts: int) -> int:
         wide = shared * read.whole("moe_intermediate_size", "intermediate_size") if shared else 0
     gate = hidden if read.family == "qwen2_moe" else 0
     bias = experts if read.family == "gpt_oss" else 0
-    return hidden * experts + 3 * hidden * wide + gate + bias
+    latent = 2 * hidden * read.whole("moe_latent_size", default=0)
+    matrices = 2 if read.family in _PLAIN_MLP else 3
+    return hidden * experts + matrices * hidden * wide + gate + bias + latent
 
 
 def _dense_layers(read: Reader, layers: int) -> int:
@@ -391,6 +433,12 @@ def _dense_layers(read: Reader, layers: int) -> int:
     start = read.whole("moe_layer_start_index", default=0)
     if start:
         return min(layers, start)
+    kinds = read.words("mlp_layer_types")
+    if kinds is not None:
+        return sum(kind == "dense" for kind in kinds[:layers])
+    if read.family == "longcat_flash":
+        # Each of its layers has two ordinary ones beside its experts.
+        return layers
     listed = read.words("mlp_only_layers")
     first = read.whole("first_k_dense_replace", "num_dense_layers", default=0)
     step = read.whole("decoder_sparse_step", "interleave_moe_layer_step", default=1)

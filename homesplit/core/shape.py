@@ -24,18 +24,38 @@ DTYPE_BYTES: dict[str, float] = {
     "q8_0": 1.0625,
     "q6_k": 0.8203,
     "q5_k_m": 0.711,
+    "q5_k_s": 0.696,
+    "q5_1": 0.75,
+    "q5_0": 0.6875,
     "q4_k_m": 0.606,
+    "q4_k_s": 0.583,
     "q4_0": 0.5625,
     "q4_1": 0.625,
+    "iq4_nl": 0.585,
+    "iq4_xs": 0.557,
     "int4": 0.5625,
     "mxfp4": 0.5313,
     "nvfp4": 0.5625,
+    "q3_k_l": 0.537,
     "q3_k_m": 0.489,
+    "q3_k_s": 0.455,
+    "iq3_m": 0.470,
+    "iq3_s": 0.458,
+    "iq3_xs": 0.437,
+    "iq3_xxs": 0.407,
     "q2_k": 0.42,
+    "q2_k_s": 0.371,
+    "iq2_m": 0.366,
+    "iq2_s": 0.343,
+    "iq2_xs": 0.324,
+    "iq2_xxs": 0.298,
+    "iq1_m": 0.268,
+    "iq1_s": 0.251,
 }
 """Bytes per parameter. Block formats carry their scales: llama.cpp's `llama-quantize` table
-(Q4_K_M 4.85, Q5_K_M 5.69, Q3_K_M 3.91, Q2_K 3.35 bits on Llama 3 8B), OCP MX v1.0 for MXFP4
-(4 bits and one 8-bit scale per 32), NVIDIA's NVFP4 (one 8-bit scale per 16)."""
+(Q4_K_M 4.85, Q5_K_M 5.69, Q3_K_M 3.91, Q2_K 3.35 bits on Llama 3 8B; the rest by its newer table
+for Llama 3.1 8B), OCP MX v1.0 for MXFP4 (4 bits and one 8-bit scale per 32), NVIDIA's NVFP4 (one
+8-bit scale per 16)."""
 
 _DTYPE_NAMES = {
     "float32": "fp32",
@@ -50,6 +70,10 @@ _DTYPE_NAMES = {
     "fp8_e4m3": "fp8",
     "i8": "int8",
     "q8": "q8_0",
+    "q6": "q6_k",
+    "q5": "q5_k_m",
+    "q3": "q3_k_m",
+    "q2": "q2_k",
     "8bit": "int8",
     "q4": "q4_k_m",
     "4bit": "int4",

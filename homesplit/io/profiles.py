@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 import tomllib
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from homesplit.core import profile_names
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
 from homesplit.core.profile_files import (
@@ -23,6 +25,8 @@ from homesplit.core.profile_files import (
     typed_link,
     workload_from_table,
 )
+from homesplit.core.profile_names import plain
+from homesplit.core.reading import stated
 from homesplit.core.shape import ModelShape
 from homesplit.core.workload import Workload
 from homesplit.errors import ProfileError
@@ -31,6 +35,7 @@ from homesplit.io.paths import Paths
 
 Kind = Literal["hardware", "links", "models", "workloads"]
 MAX_FILE_BYTES = 1024 * 1024
+GIB = 1024**3
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -64,18 +69,23 @@ def _own(kind: Kind, paths: Paths) -> dict[str, Path]:
 
 
 @cache
-def _aliases(kind: Kind) -> Mapping[str, str]:
-    """Plain form of every name and alias to the short name."""
-    found: dict[str, str] = {}
+def _all_names(kind: Kind) -> Mapping[str, tuple[str, ...]]:
+    """Every name that a built-in profile has, by its short one."""
+    found: dict[str, tuple[str, ...]] = {}
     for short, path in built_in(kind).items():
         held = read_toml(path)
-        for text in (short, str(held.get("name", short)), *held.get("aliases", ())):
-            found.setdefault(_plain(text), short)
+        found[short] = (short, str(held.get("name", short)), *held.get("aliases", ()))
     return found
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "", text.lower())
+@cache
+def _aliases(kind: Kind) -> Mapping[str, str]:
+    """Plain form of every name and alias to the short name."""
+    found: dict[str, str] = {}
+    for short, names_ in _all_names(kind).items():
+        for text in names_:
+            found.setdefault(plain(text), short)
+    return found
 
 
 def find(kind: Kind, text: str, paths: Paths) -> Path:
@@ -86,31 +96,28 @@ def find(kind: Kind, text: str, paths: Paths) -> Path:
             return path
         raise ProfileError("there is no such file.", where=text)
     own = _own(kind, paths)
-    mine = {_plain(name): path for name, path in own.items()}
-    if _plain(text) in mine:
-        return mine[_plain(text)]
+    mine = {plain(name): path for name, path in own.items()}
+    if plain(text) in mine:
+        return mine[plain(text)]
     for written in _as_written(kind, text):
-        short = _aliases(kind).get(_plain(written))
+        short = _aliases(kind).get(plain(written))
         if short is not None:
             return built_in(kind)[short]
-    begun = _begins(kind, _plain(text))
-    if begun is not None:
-        return built_in(kind)[begun]
+    for written in _as_written(kind, text):
+        possible = profile_names.meant(kind, written, _all_names(kind))
+        if len(possible) == 1:
+            return built_in(kind)[possible[0]]
+        if possible:
+            raise ProfileError(
+                f"'{text}' may be more than one {_WORDS[kind]}.",
+                do_next=f"Say which: {', '.join(possible[:6])}.",
+            )
     raise ProfileError(f"there is no {_WORDS[kind]} '{text}'.", do_next=_suggest(kind, text, own))
 
 
-_LEAST_LETTERS = 5
-
-
-def _begins(kind: Kind, plain: str) -> str | None:
-    """The one profile whose name goes on from what was typed; None where none or several do."""
-    if len(plain) < _LEAST_LETTERS:
-        return None
-    found = {short for name, short in _aliases(kind).items() if name.startswith(plain)}
-    return found.pop() if len(found) == 1 else None
-
-
-_TUNED = re.compile(r"[-_ ](instruct|it|chat|base|hf|thinking|\d{4})$", re.IGNORECASE)
+_TUNED = re.compile(
+    r"[-_ :](instruct|it|chat|base|hf|thinking|gguf|mlx|bnb|ud|latest|\d{4})$", re.IGNORECASE
+)
 
 
 def _as_written(kind: Kind, text: str) -> list[str]:
@@ -138,9 +145,9 @@ _WORDS = {
 
 def _suggest(kind: Kind, text: str, own: Mapping[str, Path]) -> str:
     known = [*own, *built_in(kind)]
-    plain = _plain(text)
-    near = difflib.get_close_matches(plain, [*_aliases(kind)], n=3, cutoff=0.5)
-    held = [name for name in known if plain and plain in _plain(name)]
+    typed = plain(text)
+    near = difflib.get_close_matches(typed, [*_aliases(kind)], n=3, cutoff=0.5)
+    held = [name for name in known if typed and typed in plain(name)]
     shown = list(dict.fromkeys([*held[:3], *(_aliases(kind)[name] for name in near)]))[:4]
     if shown:
         return f"Did you mean {', '.join(shown)}?"
@@ -148,11 +155,48 @@ def _suggest(kind: Kind, text: str, own: Mapping[str, Path]) -> str:
 
 
 def load_hardware(text: str, paths: Paths) -> BoxProfile:
-    """A hardware profile by name, or of a TOML file."""
-    path = find("hardware", text, paths)
+    """A hardware profile by name, or of a TOML file; a name may tell how much memory there is."""
+    path = _find_machine(text, paths)
     box = box_from_table(read_toml(path), where=_told(path))
     # A built-in's short name is what one types and what fits a table.
-    return replace(box, name=path.stem) if _is_built_in(path) else box
+    return _with_memory(replace(box, name=path.stem), text) if _is_built_in(path) else box
+
+
+def _find_machine(text: str, paths: Paths) -> Path:
+    """The profile of a machine as typed, else without its memory, else of its Mac's chip."""
+    try:
+        return find("hardware", text, paths)
+    except ProfileError:
+        bare, memory = profile_names.memory_typed(text)
+        chip = profile_names.apple_chip(text)
+        for other in (bare if memory else None, chip):
+            with contextlib.suppress(ProfileError):
+                if other:
+                    return find("hardware", other, paths)
+        raise
+
+
+def _with_memory(box: BoxProfile, text: str) -> BoxProfile:
+    """The box with the memory that was typed, where its kind is sold with more or less.
+
+    A graphics card with other memory is another card.
+    """
+    _, typed = profile_names.memory_typed(text)
+    held = round((box.memory_bytes.value or 0) / GIB)
+    if typed is None or typed == held:
+        return box
+    if not (box.unified or box.device == "cpu"):
+        raise ProfileError(
+            f"'{text}': the profile {box.name} is of a card with {held} GB.",
+            do_next=f"Name that one, or give {typed} GB's figures in a TOML file.",
+        )
+    said = f"{box.source}, with {typed} GB of memory"
+    return replace(
+        box,
+        name=re.sub(r"-\d+gb$", "", box.name) + f"-{typed}gb",
+        source=said,
+        memory_bytes=stated(float(typed * GIB), unit="bytes", source="typed"),
+    )
 
 
 def load_link(text: str, a: str, b: str, paths: Paths) -> LinkProfile:
@@ -176,7 +220,15 @@ def load_model(text: str, paths: Paths) -> ModelShape:
     fetched = paths.models / text.replace("/", "--")
     if re.fullmatch(r"[\w.\-/]+", text) and (fetched / "config.json").is_file():
         return shape_of_folder(fetched)
-    found = find("models", text, paths)
+    quantised = profile_names.format_typed(text)
+    try:
+        found = find("models", text, paths)
+    except ProfileError:
+        if quantised is None:
+            raise
+        name, dtype = quantised
+        shape = load_model(name, paths)
+        return shape if shape.dtype == dtype else shape.with_dtype(dtype)
     return model_from_table(read_toml(found), where=_told(found))
 
 

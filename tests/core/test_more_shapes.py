@@ -161,10 +161,164 @@ def test_a_models_own_params_file_is_read_as_well() -> None:
     assert found.parameters == known.parameters
 
 
-def test_a_list_that_differs_from_layer_to_layer_is_refused_by_name() -> None:
+def test_heads_that_differ_from_layer_to_layer_are_counted_layer_by_layer() -> None:
     config = {**CONFIGS["Llama-3.1-8B"], "num_key_value_heads": [8] * 31 + [4]}
-    with pytest.raises(ProfileError, match="'num_key_value_heads' differs from layer to layer"):
+    found = shape_from_config(config, name="m")
+    assert found.kv_bytes_per_token() == (31 * 8 + 4) * 2 * 128 * 2
+    assert found.layers == 32
+    fewer = found.parameters - shape_from_config(CONFIGS["Llama-3.1-8B"], name="m").parameters
+    assert fewer == -2 * 4 * 128 * 4096
+
+
+def test_a_list_of_too_few_layers_is_refused_by_name() -> None:
+    config = {**CONFIGS["Llama-3.1-8B"], "num_key_value_heads": [8] * 3 + [4]}
+    with pytest.raises(ProfileError, match="the heads of 4 layers, the model has 32"):
         shape_from_config(config, name="m")
+
+
+def test_a_model_whose_every_layer_has_its_own_heads_and_widths() -> None:
+    # OpenELM's kind: 4 layers of 12, 12, 16 and 16 query heads, 3 or 4 of them for KV.
+    config = {
+        "model_type": "openelm",
+        "model_dim": 1280,
+        "num_transformer_layers": 4,
+        "head_dim": 64,
+        "num_query_heads": [12, 12, 16, 16],
+        "num_kv_heads": [3, 3, 4, 4],
+        "ffn_multipliers": [0.5, 1.0, 2.0, 4.0],
+        "ffn_dim_divisor": 256,
+        "vocab_size": 32000,
+        "tie_word_embeddings": True,
+    }
+    found = shape_from_config(config, name="m")
+    assert found.kv_bytes_per_token() == (3 + 3 + 4 + 4) * 2 * 64 * 2
+    widths = 768 + 1280 + 2560 + 5120
+    heads = sum(2 * q + 2 * kv for q, kv in ((12, 3), (12, 3), (16, 4), (16, 4)))
+    expected = 32000 * 1280 + 3 * 1280 * widths + 64 * 1280 * heads
+    assert found.parameters == pytest.approx(expected, rel=0.001)
+
+
+def test_a_config_may_name_its_layers_in_place_of_a_number_or_a_pattern() -> None:
+    letters = MORE["Nemotron-Nano-9B-v2"]["hybrid_override_pattern"]
+    for words in (("mamba", "mlp", "attention"), ("linear_attention", "mlp", "full_attention")):
+        named = dict(zip("M-*", words, strict=True))
+        config = {**MORE["Nemotron-Nano-9B-v2"], "layers_block_type": [named[x] for x in letters]}
+        del config["hybrid_override_pattern"]
+        found, known = shape_from_config(config, name="m"), shape("Nemotron-Nano-9B-v2")
+        assert found.groups == known.groups
+        assert found.parameters == known.parameters
+
+
+def test_layers_with_settings_of_their_own_by_number_are_those_named_by_kind() -> None:
+    text = CONFIGS["Gemma-4-31B"]["text_config"]
+    own = {"head_dim": 512, "num_key_value_heads": 4}
+    numbered = {str(i): own for i, kind in enumerate(text["layer_types"]) if kind[0] == "f"}
+    plain = {k: v for k, v in text.items() if "global" not in k}
+    config = {**plain, "per_layer_config": numbered}
+    known = shape_from_config(CONFIGS["Gemma-4-31B"], name="m")
+    assert shape_from_config(config, name="m").kv_bytes(5000) == known.kv_bytes(5000)
+
+
+def test_windowed_layers_may_have_more_heads_and_values_may_be_narrower() -> None:
+    # MiMo-V2-Flash: 9 of 48 layers see everything, with half the KV heads of the others.
+    pattern = [0 if i == 0 or (i + 1) % 6 == 0 else 1 for i in range(48)]
+    config = {
+        "model_type": "mimo_v2_flash",
+        "hidden_size": 4096,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 4,
+        "head_dim": 192,
+        "v_head_dim": 128,
+        "hybrid_layer_pattern": pattern,
+        "swa_num_attention_heads": 64,
+        "swa_num_key_value_heads": 8,
+        "swa_head_dim": 192,
+        "swa_v_head_dim": 128,
+        "sliding_window_size": 128,
+        "intermediate_size": 16384,
+        "moe_intermediate_size": 2048,
+        "n_routed_experts": 256,
+        "num_experts_per_tok": 8,
+        "mlp_layer_types": ["dense"] + ["sparse"] * 47,
+        "vocab_size": 152576,
+    }
+    found = shape_from_config(config, name="m")
+    assert found.kv_bytes_per_token_beyond_windows() == 9 * 4 * (192 + 128) * 2
+    assert found.kv_bytes_per_token() == (9 * 4 + 39 * 8) * (192 + 128) * 2
+    assert found.parameters == pytest.approx(309e9, rel=0.02)
+    assert found.active_parameters == pytest.approx(15e9, rel=0.09)
+
+
+def test_what_lies_behind_a_window_may_be_kept_as_one_entry_for_several_tokens() -> None:
+    # DeepSeek V4's kinds: an entry of 512 and an index key of 128 for 4 tokens; 512 for 128.
+    config = {
+        "model_type": "deepseek_v4",
+        "hidden_size": 4096,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 1,
+        "head_dim": 512,
+        "q_lora_rank": 1024,
+        "index_head_dim": 128,
+        "index_n_heads": 64,
+        "sliding_window": 128,
+        "intermediate_size": 2048,
+        "compress_ratios": [128, 4, 0],
+        "vocab_size": 129280,
+    }
+    found = shape_from_config(config, name="m")
+    assert found.kv_bytes_per_token_beyond_windows() == (4 + 128 + 32) * 2
+    assert found.kv_bytes(100_000) == 100_000 * (4 + 128 + 32) * 2 + found.state_bytes() + (
+        128 * 2 * 512 * 2
+    )
+    named = ["heavily_compressed_attention", "compressed_sparse_attention", "sliding_attention"]
+    other = {k: v for k, v in config.items() if k != "compress_ratios"} | {"layer_types": named}
+    assert shape_from_config(other, name="m").groups == found.groups
+    with pytest.raises(ProfileError, match="a ratio that is unknown"):
+        shape_from_config({**config, "compress_ratios": [128, 4, 7]}, name="m")
+
+
+def test_index_keys_of_sparse_attention_are_kept_whatever_its_layers_are_called() -> None:
+    config = {**MORE["DeepSeek-V3.2"], "layer_types": ["indexed_attention"] * 61}
+    known = shape("DeepSeek-V3.2")
+    assert shape_from_config(config, name="m").kv_bytes_per_token() == known.kv_bytes_per_token()
+
+
+def test_recurrent_models_without_heads_keep_a_state_alone() -> None:
+    config = {
+        "model_type": "rwkv7",
+        "hidden_size": 2048,
+        "num_hidden_layers": 24,
+        "head_dim": 64,
+        "intermediate_size": 8192,
+        "vocab_size": 65536,
+    }
+    found = shape_from_config(config, name="m")
+    assert found.kv_bytes_per_token() == 0
+    assert found.kv_bytes(10) == found.kv_bytes(100_000) == 24 * (64 + 2) * 2048 * 2
+
+
+def test_a_layer_that_attends_twice_keeps_two_caches() -> None:
+    config = {
+        "model_type": "longcat_flash",
+        "hidden_size": 6144,
+        "num_layers": 28,
+        "num_attention_heads": 64,
+        "kv_lora_rank": 512,
+        "q_lora_rank": 1536,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "ffn_hidden_size": 12288,
+        "expert_ffn_hidden_size": 2048,
+        "n_routed_experts": 512,
+        "moe_topk": 12,
+        "vocab_size": 131072,
+    }
+    found = shape_from_config(config, name="m")
+    assert found.kv_bytes_per_token() == 2 * 28 * (512 + 64) * 2
+    assert found.parameters == pytest.approx(560e9, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -309,3 +463,75 @@ def test_a_windowed_gguf_that_shares_kv_keeps_that_of_its_own_layers_only() -> N
         vocab_size=262144,
     )
     assert found.kv_bytes(4000) == shape("Gemma-3n-E4B").kv_bytes(4000)
+
+
+def test_a_gguf_whose_layers_differ_is_read_layer_by_layer() -> None:
+    # DeciLM's kind: a layer without KV heads attends to nothing and keeps nothing.
+    found = gguf(
+        "deci",
+        block_count=4,
+        embedding_length=8192,
+        attention__head_count=[64, 0, 64, 64],
+        attention__head_count_kv=[8, 0, 8, 4],
+        attention__key_length=128,
+        feed_forward_length=[14336, 28672, 28672, 7168],
+        vocab_size=128256,
+    )
+    assert found.kv_bytes_per_token() == (8 + 8 + 4) * 2 * 128 * 2
+    assert found.layers == 4
+
+
+def test_a_gguf_of_layers_that_attend_or_feed_forward_or_keep_a_state() -> None:
+    letters = MORE["Nemotron-Nano-9B-v2"]["hybrid_override_pattern"]
+    found = gguf(
+        "nemotron_h",
+        block_count=len(letters),
+        embedding_length=4480,
+        attention__head_count=40,
+        attention__head_count_kv=[8 if x == "*" else 0 for x in letters],
+        attention__key_length=128,
+        feed_forward_length=[15680 if x == "-" else 0 for x in letters],
+        ssm__conv_kernel=4,
+        ssm__inner_size=128 * 80,
+        ssm__state_size=128,
+        ssm__group_count=8,
+        vocab_size=131072,
+    )
+    known = shape("Nemotron-Nano-9B-v2")
+    assert found.kv_bytes(3000) == known.kv_bytes(3000)
+    assert found.parameters == pytest.approx(known.parameters - 4480 * 131072, rel=0.02)
+
+
+def test_a_gguf_with_wider_global_heads_keeps_each_kind_by_its_own() -> None:
+    kinds = CONFIGS["Gemma-4-31B"]["text_config"]["layer_types"]
+    near = [kind == "sliding_attention" for kind in kinds]
+    found = gguf(
+        "gemma4",
+        block_count=60,
+        embedding_length=5376,
+        attention__head_count=32,
+        attention__head_count_kv=[16 if x else 4 for x in near],
+        attention__key_length=512,
+        attention__value_length=512,
+        attention__key_length_swa=256,
+        attention__value_length_swa=256,
+        attention__sliding_window=1024,
+        attention__sliding_window_pattern=near,
+        feed_forward_length=21504,
+        vocab_size=262144,
+    )
+    known = shape_from_config(CONFIGS["Gemma-4-31B"], name="m")
+    assert found.kv_bytes(5000) == known.kv_bytes(5000)
+
+
+def test_lists_of_different_length_in_a_gguf_are_refused_by_name() -> None:
+    with pytest.raises(ProfileError, match="tell of different layers"):
+        gguf(
+            "nemotron_h",
+            block_count=2,
+            embedding_length=64,
+            attention__head_count=4,
+            attention__head_count_kv=[0, 2],
+            feed_forward_length=[0, 64, 0],
+            vocab_size=100,
+        )

@@ -71,10 +71,16 @@ def test_layers_of_one_list_that_are_alike_are_read(tmp_path: Path) -> None:
     assert shape_of_gguf(path).kv_bytes_per_token("fp16") == 23040
 
 
-def test_layers_that_differ_are_refused_by_name(tmp_path: Path) -> None:
+def test_layers_that_differ_are_counted_each_for_itself(tmp_path: Path) -> None:
     differing = SMOLLM2 | {"llama.attention.head_count_kv": [3] * 29 + [1]}
     path = gguf(tmp_path / "a.gguf", differing, tensors={"t": (PARAMETERS,)}, size=98_000_000)
-    with pytest.raises(ProfileError, match="head_count_kv"):
+    assert shape_of_gguf(path).kv_bytes_per_token("fp16") == (29 * 3 + 1) * 2 * 64 * 2
+
+
+def test_layers_that_differ_in_what_is_not_read_so_are_refused_by_name(tmp_path: Path) -> None:
+    differing = SMOLLM2 | {"llama.expert_used_count": [3] * 29 + [1]}
+    path = gguf(tmp_path / "a.gguf", differing, tensors={"t": (PARAMETERS,)}, size=98_000_000)
+    with pytest.raises(ProfileError, match="expert_used_count"):
         shape_of_gguf(path)
 
 

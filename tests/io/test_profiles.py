@@ -65,12 +65,133 @@ def test_a_model_is_found_under_its_makers_name_and_tuning(
     assert profiles.load_model(text, paths).name == name
 
 
-def test_the_beginning_of_one_name_alone_is_enough(paths: Paths) -> None:
-    assert profiles.load_hardware("Jetson AGX Orin", paths).name == "jetson-agx-orin-64gb"
-    with pytest.raises(ProfileError, match="Did you mean raspberry-pi"):
-        profiles.load_hardware("raspberry", paths)
-    with pytest.raises(ProfileError):
-        profiles.load_hardware("rtx", paths)
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("NVIDIA GeForce RTX 3060 (12 GB)", "rtx-3060-12gb"),
+        ("RTX3060 12GB", "rtx-3060-12gb"),
+        ("rtx 3090", "rtx-3090"),
+        ("GeForce RTX 5060", "rtx-5060-8gb"),
+        ("4070 Ti Super", "rtx-4070-ti-super"),
+        ("RTX 4070 laptop", "rtx-4070-laptop"),
+        ("AMD Radeon RX 7900 XTX 24GB", "rx-7900-xtx"),
+        ("Ryzen AI Max+ 395", "strix-halo-128gb"),
+        ("Strix Halo 64GB", "strix-halo-64gb"),
+        ("NVIDIA DGX Spark", "dgx-spark"),
+        ("M2 Ultra", "mac-studio-m2-ultra-192gb"),
+        ("Mac Studio M2 Ultra 64GB", "mac-studio-m2-ultra-64gb"),
+        ("MacBook Pro 16 M4 Max 48 GB", "mac-studio-m4-max-48gb"),
+        ("Mac mini M4 24GB", "mac-mini-m4-24gb"),
+        ("Jetson Orin Nano Super", "jetson-orin-nano-super-8gb"),
+        ("Raspberry Pi 5 (8GB)", "raspberry-pi-5-8gb"),
+        ("Ryzen 9 7950X 128 GB", "ryzen-9-7950x-128gb"),
+        ("Tesla P40", "tesla-p40"),
+    ],
+)
+def test_a_machine_is_found_as_people_write_it(text: str, name: str, paths: Paths) -> None:
+    assert profiles.load_hardware(text, paths).name == name
+
+
+def test_a_typed_memory_is_the_machines_and_told_as_typed(paths: Paths) -> None:
+    box = profiles.load_hardware("Mac Studio M2 Ultra 64GB", paths)
+    assert box.memory_bytes.value == 64 * 1024**3
+    assert "with 64 GB of memory" in box.source
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("RTX 3080 12GB", "rtx-3080-10gb is of a card with 10 GB"),
+        ("RTX 3080 laptop", "Did you mean rtx-"),
+        ("Jetson Orin", "jetson-orin-n"),
+        ("raspberry", "Did you mean raspberry-pi"),
+        ("rtx", "rtx-"),
+        ("RTX 4060 Ti", None),
+        ("Threadripper 9", "no probed box or hardware profile"),
+        ("M9 Ultra", "no probed box or hardware profile"),
+        ("", "no probed box or hardware profile"),
+        ("???", "no probed box or hardware profile"),
+    ],
+)
+def test_another_machine_is_never_taken_for_one_that_is_known(
+    text: str, said: str | None, paths: Paths
+) -> None:
+    if said is None:
+        assert profiles.load_hardware(text, paths).name == "rtx-4060-ti-16gb"
+        return
+    with pytest.raises(ProfileError, match=said):
+        profiles.load_hardware(text, paths)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("2.5GbE", "ethernet-2.5g"),
+        ("2.5GBASE-T", "ethernet-2.5g"),
+        ("10GBASE-T", "ethernet-10g"),
+        ("10 gigabit ethernet", "ethernet-10g"),
+        ("1000BASE-T", "ethernet-1g"),
+        ("Gigabit LAN", "ethernet-1g"),
+        ("WiFi 6", "wifi-6"),
+        ("Wi-Fi 7", "wifi-7"),
+        ("802.11ac", "wifi-5"),
+        ("Thunderbolt 4", "thunderbolt-4"),
+        ("TB5", "thunderbolt-5"),
+        ("USB4", "usb4"),
+        ("25GbE SFP28", None),
+        ("WiFi", None),
+        ("Wi-Fi 6E", None),
+        ("thunderbolt", None),
+    ],
+)
+def test_a_link_is_found_as_people_write_it_or_refused(
+    text: str, name: str | None, paths: Paths
+) -> None:
+    if name is None:
+        with pytest.raises(ProfileError, match="Did you mean"):
+            profiles.find("links", text, paths)
+    else:
+        assert profiles.find("links", text, paths).stem == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "dtype"),
+    [
+        ("llama 3.1 70b q4", "Llama 3.3 70B", "q4_k_m"),
+        ("llama3.1:70b-instruct-q4_K_M", "Llama 3.3 70B", "q4_k_m"),
+        ("llama3.1:8b", "Llama 3.1 8B", "bf16"),
+        ("bartowski/Qwen2.5-32B-Instruct-GGUF:Q8_0", "Qwen2.5 32B", "q8_0"),
+        ("Qwen/Qwen3-32B-FP8", "Qwen3 32B", "fp8"),
+        ("Qwen/Qwen3-32B-AWQ", "Qwen3 32B", "int4"),
+        ("qwen3 30b", "Qwen3 30B-A3B", "bf16"),
+        ("gemma3:27b", "Gemma 3 27B", "bf16"),
+        ("gpt-oss:120b", "gpt-oss 120B", "mxfp4"),
+        ("mistral 7b 4-bit", "Mistral 7B v0.3", "int4"),
+        ("deepseek-r1:14b", "Qwen2.5 14B", "bf16"),
+    ],
+)
+def test_a_model_is_found_as_people_write_it_with_its_format(
+    text: str, name: str, dtype: str, paths: Paths
+) -> None:
+    shape = profiles.load_model(text, paths)
+    assert (shape.name, shape.dtype) == (name, dtype)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("deepseek-v2", "deepseek-v2-lite"),
+        ("gemma 3", "may be more than one"),
+        ("llama 70b", "Did you mean"),
+        ("llama-3.1-8b-q9", "Did you mean"),
+        ("claude", "no model folder or model profile"),
+    ],
+)
+def test_another_model_is_never_taken_for_one_that_is_known(
+    text: str, said: str, paths: Paths
+) -> None:
+    with pytest.raises(ProfileError, match=said):
+        profiles.load_model(text, paths)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_ones(paths: Paths) -> None:
