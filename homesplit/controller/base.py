@@ -9,7 +9,7 @@ from typing import Any
 from homesplit.controller.runner import StageRunner
 from homesplit.core import events
 from homesplit.core.choices import Choices, toggled
-from homesplit.errors import HomesplitError
+from homesplit.errors import EngineError, HomesplitError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,21 @@ class Base(StageRunner):
     def toggle_box(self, name: str) -> None:
         """Choose a box or let it go."""
         self.choose(toggled(self.state.choices, name))
+
+    def engine_for(self, stage: str) -> Served | None:
+        """The engine that a stage needs; None, and told as its failure, when there is none."""
+        if self.served is None:
+            self.fail(stage, self.no_engine())
+        return self.served
+
+    def no_engine(self) -> EngineError:
+        """Why there is no engine to use now."""
+        if self.running("serve"):
+            return EngineError(
+                "the engine can't be reached just now",
+                do_next="It is tried again by itself: wait until it is back.",
+            )
+        return EngineError("nothing is running", do_next="Deploy first (3).")
 
     def deployed_boxes(self) -> tuple[str, ...]:
         """The names of the boxes that the deployment runs on."""

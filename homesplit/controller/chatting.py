@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from homesplit.controller.base import Base, io_module
-from homesplit.errors import EngineError
 
 
 @dataclass(slots=True)
@@ -29,7 +28,7 @@ class Chatting(Base):
         """Send the last question with what was said before; yields as the answer grows."""
         served = self.served
         if served is None:
-            raise EngineError("nothing is running to talk to", do_next="Deploy first (3).")
+            raise self.no_engine()
         client = io_module("chat_client")
         messages = [
             message

@@ -7,8 +7,11 @@ from typing import Any
 from homesplit.controller.base import Served, stage_module
 from homesplit.controller.loading import Loading
 from homesplit.core import events
-from homesplit.errors import EngineError
 from homesplit.stages.context import Context
+
+REQUESTS = 30
+"""With fewer in each mode, chance decides more than the mode."""
+SHORTEST_S, LONGEST_S = 30.0, 120.0
 
 
 class Comparing(Loading):
@@ -16,12 +19,11 @@ class Comparing(Loading):
 
     def compare(self) -> None:
         """The same requests through each mode on these boxes."""
-        served = self.served
+        served = self.engine_for("compare")
         boxes = (
             tuple(box.box for box in self.state.deployment.boxes) if self.state.deployment else ()
         )
         if served is None:
-            self.fail("compare", EngineError("nothing is running", do_next="Deploy first (3)."))
             return
         self.cancel("targets")
         if self._load_stop is not None:
@@ -45,4 +47,12 @@ async def run_compare(ctx: Context, served: Served, boxes: tuple[str, ...], work
     modes = ("colocated:whole", "colocated:chunked")
     if len(boxes) > 1:
         modes = (*modes, "replica", "split")
-    await compare.compare(ctx, target, modes, workload, repeats=1)
+    rate = workload.arrivals.rate_requests_per_s
+    await compare.compare(ctx, target, modes, workload, seconds=compared_seconds(rate), repeats=1)
+
+
+def compared_seconds(rate_requests_per_s: float | None) -> float:
+    """How long each mode is offered the load: for enough requests to tell modes apart."""
+    if not rate_requests_per_s:
+        return SHORTEST_S
+    return min(max(REQUESTS / rate_requests_per_s, SHORTEST_S), LONGEST_S)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from homesplit.controller.base import Base, Served, io_module, stage_module
 from homesplit.core import events
 from homesplit.core.choices import Choices, names_targets
-from homesplit.errors import EngineError
 from homesplit.stages.context import Context
 
 FIRST_RATE_REQUESTS_PER_S = 1.0
@@ -52,9 +51,8 @@ class Loading(Base):
 
     def start_load(self) -> None:
         """Offer the chosen workload until it is stopped, at the chosen rate or one that fits."""
-        served = self.served
+        served = self.engine_for("bench")
         if served is None:
-            self.fail("bench", EngineError("nothing is running", do_next="Deploy first (3)."))
             return
         choices = self.state.choices
         if choices.load_rate_requests_per_s is None:
@@ -96,9 +94,8 @@ class Loading(Base):
 
     def measure_targets(self) -> None:
         """Take targets that suit these boxes from a few requests served alone."""
-        served = self.served
+        served = self.engine_for("targets")
         if served is None:
-            self.fail("targets", EngineError("nothing is running", do_next="Deploy first (3)."))
             return
 
         async def work(ctx: Context) -> None:

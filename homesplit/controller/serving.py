@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from homesplit_engine.records import ModeSetting
+from typing import Any
+
 from msgspec.structs import replace
 
 from homesplit.controller.base import Base, Served, io_module, stage_module
 from homesplit.core import events
-from homesplit.errors import EngineError
+from homesplit.core.next_mode import following
 from homesplit.stages.context import Context
 
 
@@ -20,11 +21,17 @@ class Serving(Base):
         if deployment is None:
             return
 
+        def reached(api: Any) -> None:
+            known = self.state.deployment or deployment
+            self.emit(events.DeploymentSeen(deployment=replace(known, url=api.url)))
+            self.served = Served(api.url, api.api_key)
+
+        def lost() -> None:
+            self.served = None
+
         async def work(ctx: Context) -> None:
-            async with stage_module("deploy").forward(ctx, deployment) as reached:
-                known = self.state.deployment or deployment
-                self.emit(events.DeploymentSeen(deployment=replace(known, url=reached.url)))
-                await self.follow(ctx, *reached)
+            again = stage_module("serve_again")
+            await again.follow_deployment(ctx, deployment, reached, lost)
 
         self.start("serve", work)
 
@@ -38,12 +45,11 @@ class Serving(Base):
 
     def next_mode(self) -> None:
         """Switch to the next arrangement while the engine serves."""
-        setting = self.state.engine.setting
-        served = self.served
+        setting, served = self.state.engine.setting, self.engine_for("mode")
         if setting is None or served is None:
-            self.fail("mode", EngineError("nothing is running", do_next="Deploy first (3)."))
             return
-        wanted = following(setting, self.deployed_boxes())
+        predicted = self.state.plan.modes if self.state.plan is not None else ()
+        wanted = following(setting, self.deployed_boxes(), predicted)
 
         async def work(ctx: Context) -> None:
             await stage_module("serve").set_mode(ctx, served.url, served.api_key, wanted)
@@ -62,27 +68,3 @@ class Serving(Base):
                 await engine.cancel(request_id)
 
         self.start("cancel", work)
-
-
-def following(setting: ModeSetting, boxes: tuple[str, ...]) -> ModeSetting:
-    """The arrangement after `setting` in the order that the lesson tells them."""
-    first, last = (boxes[0], boxes[-1]) if boxes else (None, None)
-    order = (
-        ModeSetting(mode="colocated", prefill="whole", decode_box=last, prefill_box=first),
-        ModeSetting(mode="colocated", prefill="chunked", decode_box=last, prefill_box=first),
-        ModeSetting(mode="replica", prefill="chunked", decode_box=last, prefill_box=first),
-        ModeSetting(mode="split", prefill="chunked", decode_box=last, prefill_box=first),
-        ModeSetting(mode="auto", prefill="chunked", decode_box=last, prefill_box=first),
-    )
-    usable = order if len(boxes) > 1 else order[:2]
-    place = next(
-        (
-            number
-            for number, one in enumerate(usable)
-            if one.mode == setting.mode
-            and (setting.mode != "colocated" or one.prefill == setting.prefill)
-        ),
-        -1,
-    )
-    chosen = usable[(place + 1) % len(usable)]
-    return replace(chosen, chunk_tokens=setting.chunk_tokens)

@@ -64,7 +64,7 @@ async def make_wheelhouse(cache: Path, target: Target, requirements: str, tell: 
     """Find or fetch all wheels for `target`; raises DeployError when that can't be done."""
     key = wheelhouse_key(target, requirements)
     lock = cache / "wheelhouse" / f".{key}.lock"
-    async with file_lock(lock, what="fetching packages", wait_s=_LOCK_WAIT_S):
+    async with file_lock(lock, doing="fetching the engine's packages", wait_s=_LOCK_WAIT_S):
         found = find_wheelhouse(cache, target, requirements)
         if found:
             return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -55,6 +55,8 @@ class Api(NamedTuple):
 
     url: str
     api_key: str | None
+    is_broken: Callable[[], bool]
+    """Whether the way there has ended, so that it has to be made anew."""
 
 
 async def plan_deployment(
@@ -86,7 +88,11 @@ async def up(
     """
     store = DeployStore(ctx.paths.deployments)
     ctx.emit(StageStarted(stage=STAGE, sentence=f"Looking at {' and '.join(boxes)}."))
-    async with _changing(store), Connections(paths=ctx.paths, ask=ctx.ask) as connections:
+    doing = f"deploying to {' and '.join(boxes)}"
+    async with (
+        _changing(store, doing),
+        Connections(paths=ctx.paths, ask=ctx.ask) as connections,
+    ):
         await _leave_others(ctx, connections, store, boxes)
         options = options or UpOptions()
         found, blueprint = await _prepare(ctx, connections, boxes, model, setting, options)
@@ -164,7 +170,10 @@ async def down(ctx: Context) -> Deployment | None:
     Raises DeployError naming the boxes that could not be reached: the record then stays.
     """
     store = DeployStore(ctx.paths.deployments)
-    async with _changing(store), Connections(paths=ctx.paths, ask=ctx.ask) as connections:
+    async with (
+        _changing(store, "stopping the engine"),
+        Connections(paths=ctx.paths, ask=ctx.ask) as connections,
+    ):
         memory = store.load()
         if memory is None:
             ctx.emit(StageEnded(stage=STAGE, sentence="Nothing is deployed."))
@@ -181,7 +190,10 @@ async def down(ctx: Context) -> Deployment | None:
 async def remove(ctx: Context, box: str, *, take_over: bool = False) -> None:
     """Stop what runs on `box` and delete everything that was brought there."""
     store = DeployStore(ctx.paths.deployments)
-    async with _changing(store), Connections(paths=ctx.paths, ask=ctx.ask) as connections:
+    async with (
+        _changing(store, f"removing homesplit from {box}"),
+        Connections(paths=ctx.paths, ask=ctx.ask) as connections,
+    ):
         there = await connections.connect(box)
         facts = await read_facts(there)
         owner = remote_root.read_owner(facts.owner)
@@ -215,7 +227,7 @@ async def forward(ctx: Context, deployment: Deployment) -> AsyncGenerator[Api, N
         key = store.api_key() if deployment.held_by is None else await api_key_there(box)
         way = await box.forward("127.0.0.1", deployment.router_port)
         try:
-            yield Api(f"http://127.0.0.1:{way.port}", key)
+            yield Api(f"http://127.0.0.1:{way.port}", key, box.is_closed)
         finally:
             await way.close()
 
@@ -290,8 +302,9 @@ async def _fetch(ctx: Context, target: Target, requirements: str) -> Wheelhouse:
 
 
 @asynccontextmanager
-async def _changing(store: DeployStore) -> AsyncGenerator[None, None]:
-    async with file_lock(store.lock, what="a deployment", wait_s=_LOCK_WAIT_S):
+async def _changing(store: DeployStore, doing: str) -> AsyncGenerator[None, None]:
+    """Hold this desk's record, so that no two commands change its boxes at once."""
+    async with file_lock(store.lock, doing=doing, wait_s=_LOCK_WAIT_S):
         yield
 
 

@@ -35,7 +35,7 @@ async def get_model(ctx: Context, name: str) -> Path:
     model = known_model(name) or _hub_only(name)
     folder = ctx.paths.models / model.name
     lock = ctx.paths.models / f".{model.name}.lock"
-    async with file_lock(lock, what=f"fetching {model.name}", wait_s=_LOCK_WAIT_S):
+    async with file_lock(lock, doing=f"fetching {model.name}", wait_s=_LOCK_WAIT_S):
         if await _is_there(ctx, folder):
             ctx.emit(StageEnded(stage=STAGE, sentence=f"{model.name} is there: {folder}"))
             return folder

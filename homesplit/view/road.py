@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from homesplit.core.events import Progress
 from homesplit.core.state import RunState, StageState, link_between
 from homesplit.view import numbers
-from homesplit.view.spans import Line, Span, bar, clean, crop, line, width_of
+from homesplit.view.spans import Line, Lines, Span, bar, clean, crop, line, width_of, wrap
 
 SCREENS = ("machines", "plan", "deploy", "monitor", "compare", "notebook")
 TITLES = {name: name.capitalize() for name in SCREENS}
@@ -173,22 +173,49 @@ def _work_line(name: str, stage: StageState, latest: Progress | None) -> Line:
     return tuple(parts)
 
 
-def trouble(state: RunState, width: int) -> Line:
-    """The newest failure in one line: what, where, what to do next."""
+def unheard(state: RunState, width: int) -> Line:
+    """That the router tells nothing, why, and when it is tried again; empty while it does."""
+    deployment = state.deployment
+    told = [p for p in state.stage("serve").progress if p.step == "events" and p.sentence]
+    if deployment is None or not told:
+        return ()
+    latest = told[-1]
+    why = latest.sentence.rstrip(".")
+    again = f", tried again in {numbers.seconds(latest.left_s)}" if latest.left_s else ""
+    return crop(
+        line(
+            Span(" ! ", "warn"),
+            Span(clean(f"the engine on {deployment.router_box} is not heard"), "strong"),
+            Span(clean(f"{again}: {why}"), "dim"),
+        ),
+        width,
+    )
+
+
+_TROUBLE_ROWS = 4
+_TROUBLE_KEYS = line(
+    Span("  e", "key"), Span(" detail  ", "dim"), Span("esc", "key"), Span(" hides it", "dim")
+)
+
+
+def trouble(state: RunState, width: int) -> Lines:
+    """The newest failure: what, where, and what to do next; in a few lines where it is long."""
     if not state.failures:
         return ()
     failure = state.failures[-1]
     where = f"{failure.where}: " if failure.where else ""
     end = "" if failure.what[-1:] in (".", "?", "!", ":") else "."
-    keys = line(
-        Span("  e", "key"), Span(" detail  ", "dim"), Span("esc", "key"), Span(" hides it", "dim")
-    )
-    told = line(
-        Span(" ✗ ", "bad"),
-        Span(clean(f"{where}{failure.what}{end} "), "bad"),
-        clean(failure.do_next or ""),
-    )
-    return (*crop(told, width - width_of(keys)), *keys)
+    what, do_next = clean(f"{where}{failure.what}{end}"), clean(failure.do_next or "")
+    room = width - width_of(_TROUBLE_KEYS)
+    whole = line(Span(" ✗ ", "bad"), Span(f"{what} ", "bad"), do_next)
+    if width_of(whole) <= room:
+        return ((*whole, *_TROUBLE_KEYS),)
+    whats = width - 3 if do_next else room - 3
+    told = list(wrap(what, whats, "bad", limit=_TROUBLE_ROWS - 2))
+    told.extend(wrap(do_next, room - 3, limit=_TROUBLE_ROWS - len(told)))
+    first = [Span(" ✗ ", "bad"), *([Span("   ")] * (len(told) - 1))]
+    rows = [(head, *row) for head, row in zip(first, told, strict=True)]
+    return (*rows[:-1], crop((*crop(rows[-1], room), *_TROUBLE_KEYS), width))
 
 
 def next_step(state: RunState, screen: str) -> str:

