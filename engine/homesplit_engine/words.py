@@ -35,6 +35,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
     """Tokens that came with each entry of `token_s`; empty means one with each."""
     end_s: float | None = None
     """When its user left, of one that was cancelled; None where nobody saw it."""
+    uncounted: bool = False
+    """Whether it came in one piece that nobody counted: one token or many."""
 
     @property
     def tokens(self) -> int:
@@ -63,19 +65,16 @@ def ttst_s(timeline: Timeline) -> float | None:
 
 
 def itl_s(timeline: Timeline) -> tuple[float, ...]:
-    """Inter-token latencies: every gap between consecutive tokens, seconds.
+    """Inter-token latencies: every gap between consecutive tokens as they came, seconds.
 
-    A gap that ends in an arrival of several tokens is shared evenly among them (as SGLang's
-    `bench_serving` does), so that bundling changes neither the mean nor the count.
+    Tokens that came together have no gap between them: the first of them ends the whole wait,
+    the others add zeros.
     """
     gaps = arrival_gaps_s(timeline)
     if not timeline.arrival_tokens:
         return gaps
-    return tuple(
-        gap / tokens
-        for gap, tokens in zip(gaps, timeline.arrival_tokens[1:], strict=False)
-        for _ in range(tokens)
-    )
+    together = sum(timeline.arrival_tokens) - len(timeline.arrival_tokens)
+    return (*gaps, *(0.0,) * together)
 
 
 def arrival_gaps_s(timeline: Timeline) -> tuple[float, ...]:
@@ -87,14 +86,30 @@ def arrival_gaps_s(timeline: Timeline) -> tuple[float, ...]:
 def tpot_s(timeline: Timeline) -> float | None:
     """Time per output token: (last - first) / (tokens - 1), seconds; None below two tokens.
 
-    Where the first arrival bundles several tokens, all of them were there at TTFT: the
+    Where the server's first chunk bundles several tokens, all of them were there at TTFT: the
     divisor is then the tokens that came after it, so that the figure does not depend on
-    bundling. None when nothing came after the first arrival.
+    bundling. None where all came at one moment: that shows no pace.
     """
-    later_tokens = timeline.tokens - timeline.first_tokens
-    if len(timeline.token_s) < 2 or later_tokens < 1:
+    later_tokens, times = timeline.tokens - timeline.first_tokens, timeline.token_s
+    if len(times) < 2 or later_tokens < 1 or times[-1] <= times[0]:
         return None
-    return (timeline.token_s[-1] - timeline.token_s[0]) / later_tokens
+    return (times[-1] - times[0]) / later_tokens
+
+
+def at_once(timeline: Timeline) -> bool:
+    """Whether an answer of several tokens came all at one moment, so that it has no TPOT."""
+    several = timeline.tokens > 1 or timeline.uncounted
+    return several and bool(timeline.token_s) and tpot_s(timeline) is None
+
+
+def _pace_at_most_s(timeline: Timeline) -> float:
+    """The slowest TPOT that an answer which came at once can have had, seconds.
+
+    Its first token can't have been made before it was asked for.
+    """
+    if timeline.uncounted:
+        return math.inf
+    return (timeline.token_s[0] - timeline.start_s) / (timeline.tokens - 1)
 
 
 def longest_gap_s(timeline: Timeline) -> float | None:
@@ -103,25 +118,46 @@ def longest_gap_s(timeline: Timeline) -> float | None:
 
 
 def stalled_s(timeline: Timeline, tpot_target_s: float) -> float | None:
-    """Stall: the summed parts of all ITLs beyond the TPOT target, seconds."""
-    gaps = itl_s(timeline)
+    """Stall: the summed parts of all ITLs beyond the TPOT target, seconds.
+
+    A stall is time in which no token arrives, however many come at its end.
+    """
+    gaps = arrival_gaps_s(timeline)
     return sum(max(0.0, gap - tpot_target_s) for gap in gaps) if gaps else None
 
 
 def inside_targets(
     timeline: Timeline, *, ttft_target_s: float | None, tpot_target_s: float | None
 ) -> bool:
-    """Whether a request completed inside both targets (a target of None always holds).
+    """Whether a request is known to have completed inside both targets (None always holds).
 
     Rejected, failed and cancelled requests are outside. A one-token answer has no TPOT
     and is judged by its TTFT alone.
     """
+    return judgement(timeline, ttft_target_s=ttft_target_s, tpot_target_s=tpot_target_s) is True
+
+
+def judgement(
+    timeline: Timeline, *, ttft_target_s: float | None, tpot_target_s: float | None
+) -> bool | None:
+    """As `inside_targets`; None where it can't be told.
+
+    That is so of several tokens that came at one moment, in time, unless they came so soon
+    that no pace of theirs can have been outside.
+    """
     if timeline.outcome != "completed":
         return False
-    first, per_token = ttft_s(timeline), tpot_s(timeline)
+    first = ttft_s(timeline)
     if ttft_target_s is not None and (first is None or first > ttft_target_s):
         return False
-    return tpot_target_s is None or per_token is None or per_token <= tpot_target_s
+    if tpot_target_s is None:
+        return True
+    per_token = tpot_s(timeline)
+    if per_token is not None:
+        return per_token <= tpot_target_s
+    if at_once(timeline) and _pace_at_most_s(timeline) > tpot_target_s:
+        return None
+    return True
 
 
 def left_inside(
@@ -187,7 +223,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     """The summary of one run over one set of offered requests.
 
     ITL is pooled per token; TTFT, TTST, TPOT and stall are per request. `attainment` is
-    inside / (offered - left); goodput divides by `window_s`. Without such requests: None.
+    inside / (offered - left - unjudged); goodput divides by `window_s`. Without any request to
+    judge: None.
     """
 
     offered: int
@@ -209,11 +246,13 @@ class Figures(Struct, frozen=True, kw_only=True):
     throughput_tokens_per_s: float | None
     left: int = 0
     """Those of `cancelled` whose users left while they were inside both targets."""
+    unjudged: int = 0
+    """Those of `completed` that came all at once, so that their TPOT can't be judged."""
 
     @property
     def judged(self) -> int:
         """The denominator of attainment."""
-        return self.offered - self.left
+        return self.offered - self.left - self.unjudged
 
 
 def figures(
@@ -225,17 +264,18 @@ def figures(
 ) -> Figures:
     """Summarise `timelines` offered during `window_s` seconds against the targets."""
     done = [t for t in timelines if t.outcome == "completed"]
-    good = [
-        t
-        for t in done
-        if inside_targets(t, ttft_target_s=ttft_target_s, tpot_target_s=tpot_target_s)
+    judged_as = [
+        judgement(t, ttft_target_s=ttft_target_s, tpot_target_s=tpot_target_s) for t in done
     ]
+    good = [t for t, inside in zip(done, judged_as, strict=True) if inside]
     left = sum(
         left_inside(t, ttft_target_s=ttft_target_s, tpot_target_s=tpot_target_s) for t in timelines
     )
-    judged = len(timelines) - left
+    unjudged = judged_as.count(None)
+    judged = len(timelines) - left - unjudged
     stall_target_s = tpot_target_s if tpot_target_s is not None else math.inf
     timed = bool(timelines) and window_s > 0
+    rated = timed and (judged > 0 or unjudged == 0)
     return Figures(
         offered=len(timelines),
         completed=len(done),
@@ -251,8 +291,9 @@ def figures(
         stall_s=percentiles(stalled_s(t, stall_target_s) for t in done),
         longest_gap_s=percentiles(longest_gap_s(t) for t in done),
         attainment=len(good) / judged if judged else None,
-        goodput_requests_per_s=len(good) / window_s if timed else None,
-        goodput_tokens_per_s=sum(t.tokens for t in good) / window_s if timed else None,
+        goodput_requests_per_s=len(good) / window_s if rated else None,
+        goodput_tokens_per_s=sum(t.tokens for t in good) / window_s if rated else None,
         throughput_tokens_per_s=sum(t.tokens for t in done) / window_s if timed else None,
         left=left,
+        unjudged=unjudged,
     )

@@ -21,6 +21,7 @@ from homesplit.cli.load_arguments import (
 from homesplit.cli.load_checks import check_capacity, check_replay
 from homesplit.cli.output import add_json, command_context, print_json, without_outcome
 from homesplit.cli.progress_line import with_progress_line
+from homesplit.cli.stopping import stopped_by_hand
 from homesplit.core.bench_result import (
     BenchResult,
     bench_document,
@@ -56,7 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when at least one request was completed, 1 when there is no data."""
+    """0 when at least one request was completed, 1 when there is no data or it was stopped."""
     with with_progress_line(command_context()) as ctx:
         if args.capacity:
             return _capacity(ctx, args)
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(bench_document(result))
     else:
         _print_table(result)
-    return 1 if result.summary.no_data else 0
+    return 1 if result.summary.no_data or result.stopped else 0
 
 
 def _capacity(ctx: Context, args: argparse.Namespace) -> int:
@@ -79,7 +80,14 @@ def _capacity(ctx: Context, args: argparse.Namespace) -> int:
 
     async def against(target: Target) -> CapacityResult:
         seconds = args.seconds or CAPACITY_SECONDS
-        return await find_capacity(ctx, target, workload, seconds=seconds, seed=seed_of(args))
+        return await find_capacity(
+            ctx,
+            target,
+            workload,
+            seconds=seconds,
+            seed=seed_of(args),
+            keep=not args.no_notebook,
+        )
 
     result = asyncio.run(on_target(ctx, args, against))
     if args.json:
@@ -95,17 +103,20 @@ async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
 
     async def against(target: Target) -> BenchResult:
         workload, plan = (asked, None) if asked else await replay_of(args, [target], seed)
-        return await bench(
-            ctx,
-            target,
-            workload,
-            seconds=args.seconds or SECONDS,
-            seed=seed,
-            plan=plan,
-            warm_up=args.warm_up,
-            keep=not args.no_notebook,
-            price_per_kwh=price,
-        )
+        with stopped_by_hand() as stop:
+            return await bench(
+                ctx,
+                target,
+                workload,
+                seconds=args.seconds or SECONDS,
+                seed=seed,
+                plan=plan,
+                warm_up=args.warm_up,
+                drain=args.drain,
+                stop=stop,
+                keep=not args.no_notebook,
+                price_per_kwh=price,
+            )
 
     return await on_target(ctx, args, against)
 
@@ -134,6 +145,7 @@ def _print_table(result: BenchResult) -> None:
     for row in rows:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     print(energy_sentence([result]))
+    print(f"counted: {summary.window.rule}")
     for note in summary.notes:
         print(f"note: {note}")
     print(f"seed {result.seed}")

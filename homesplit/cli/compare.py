@@ -95,6 +95,7 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
             plan=plan,
             also=also,
             warm_up=args.warm_up,
+            drain=args.drain,
             price_per_kwh=price,
         )
 
@@ -129,6 +130,7 @@ def _print(result: CompareResult) -> None:
         )
         print(f"{'  predicted':<20} {_predicted(mode)}")
         print(f"  {energy_sentence(mode.runs)}")
+    print(f"counted: {result.modes[0].pooled.window.rule}")
     texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
     print(f"text over {counted(result.compared_prompts, 'prompt')}: {texts}")
     for each in result.divergences:

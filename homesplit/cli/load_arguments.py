@@ -56,7 +56,10 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="what a kilowatt-hour costs, for the cost of 1,000 good tokens where power is told",
     )
-    load.add_argument("--warm-up", type=float, metavar="S", help="seconds to leave out at first")
+    edge = "instead of a tenth of the run, at most 5 s"
+    for flag, end in (("--warm-up", "beginning"), ("--drain", "end")):
+        told = f"leave out what is due in so many seconds of its {end}, {edge}"
+        load.add_argument(flag, type=float, metavar="S", help=told)
 
 
 def add_shape_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ _DRAWN = (
 )
 """What draws a load, which a trace brings."""
 _REPLAY = ("speed", "limit", "max_context", "max_output")
+_EDGES = ("warm_up", "drain")
 _ABOVE_0 = ("seconds", "rate", "ttft", "tpot", "speed")
 _FROM_1 = (*_LENGTHS, "users", "limit", "max_context", "max_output")
 
@@ -31,8 +32,10 @@ def check_numbers(args: argparse.Namespace) -> None:
         value = getattr(args, name, None)
         if value is not None and value < 1:
             raise UsageError(f"{_flag(name)} must be 1 or more.")
-    if args.warm_up is not None and not 0 <= args.warm_up < math.inf:
-        raise UsageError("--warm-up must be 0 or more seconds.")
+    for name in _EDGES:
+        value = getattr(args, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise UsageError(f"{_flag(name)} must be 0 or more seconds.")
 
 
 def check_replay(args: argparse.Namespace) -> None:
@@ -95,7 +98,7 @@ def check_capacity(args: argparse.Namespace) -> None:
     """Raises UsageError for what a search for the highest rate has no use for."""
     search = "--capacity tries rates of its own"
     _refuse(args, ("trace", "users", "ramp_to"), search)
-    _refuse(args, ("warm_up", "price_per_kwh"), "--capacity tells a rate alone")
+    _refuse(args, (*_EDGES, "price_per_kwh"), "--capacity tells a rate alone")
 
 
 def _refuse(

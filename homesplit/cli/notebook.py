@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,24 @@ from homesplit.cli.load_checks import check_server, refuse_server
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.cli.progress_line import with_progress_line
 from homesplit.core.entry import KINDS
-from homesplit.core.say import counted
 from homesplit.stages.bench import Target, deployed
 from homesplit.stages.context import Context
 from homesplit.stages.export import FORMATS, export
-from homesplit.stages.notebook import add_note, list_entries, notes_on, show_entry
+from homesplit.stages.notebook import (
+    add_note,
+    goes_on,
+    list_entries,
+    notes_on,
+    page_of,
+    show_entry,
+)
 from homesplit.stages.repeat import Repeated, needs_server, repeat, repeatable, url_of
+from homesplit.view.entry_page import entry_page
+from homesplit.view.spans import plain
+
+LEAST_COLUMNS = 80
+PIPED_COLUMNS = 120
+"""Where no terminal says how wide it is."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -55,10 +68,16 @@ def _list(args: argparse.Namespace) -> int:
     entries = list_entries(command_context(), args.kind)
     if args.json:
         keys = ("id", "number", "kind", "at", "sentence", "on_entry", "ended")
-        print_json({"entries": [{key: getattr(e, key) for key in keys} for e in entries]})
+        told = [{key: getattr(e, key) for key in keys} for e in entries]
+        for entry, one in zip(entries, told, strict=True):
+            one["goes_on"] = goes_on(entry)
+        print_json({"entries": told})
         return 0
     for entry in entries:
-        print(f"{entry.number:>4}  {entry.id}  {entry.at[:16]}  {entry.kind:<10}  {entry.sentence}")
+        # An entry is written down before it has ended.
+        mark = "" if entry.ended else " (goes on)" if goes_on(entry) else " (broken off)"
+        head = f"{entry.number:>4}  {entry.id}  {entry.at[:16]}  {entry.kind:<10}"
+        print(f"{head}  {entry.sentence}{mark}")
     return 0
 
 
@@ -67,12 +86,12 @@ def _show(args: argparse.Namespace) -> int:
     entry, raw = show_entry(ctx, args.entry)
     if args.json:
         notes = notes_on(ctx, entry.id)
-        print_json({**msgspec.to_builtins(entry), "raw": raw, "notes": notes})
+        print_json({**page_of(entry), "raw": raw, "notes": notes})
         return 0
-    print(entry.sentence)
-    print(msgspec.json.format(msgspec.json.encode(entry), indent=2).decode())
-    for name, rows in raw.items():
-        print(f"{counted(len(rows), 'raw record')}: {name}")
+    width = max(LEAST_COLUMNS, shutil.get_terminal_size((PIPED_COLUMNS, 24)).columns)
+    notes = [note.sentence for note in notes_on(ctx, entry.id)]
+    print(plain(entry_page(page_of(entry), msgspec.to_builtins(raw), notes, None, width)))
+    print(f"All of it: homesplit notebook show {entry.number} --json")
     return 0
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from homesplit.controller.base import Base, stage_module
 from homesplit.core import events
-from homesplit.errors import EngineError, HomesplitError
+from homesplit.errors import HomesplitError
 from homesplit.stages.context import Context
 
 
@@ -27,6 +27,11 @@ class Opened:
     def repeatable(self) -> bool:
         """Whether it holds what it takes to measure it again."""
         return bool(stage_module("repeat").repeatable(self.entry, self.raw))
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """It as plain values."""
+        return dict(stage_module("notebook").page_of(self.entry))
 
     @property
     def text(self) -> str:
@@ -74,10 +79,10 @@ class Notes(Base):
     def repeat(self, opened: Opened) -> None:
         """Measure again what an entry measured: the boxes, or the deployment that serves now."""
         again = stage_module("repeat")
-        served, target = self.served, None
+        target = None
         if again.needs_server(opened.entry):
+            served = self.engine_for("repeat")
             if served is None:
-                self.fail("repeat", EngineError("nothing is running", do_next="Deploy first (3)."))
                 return
             target = stage_module("bench").Target(url=served.url, api_key=served.api_key)
 

@@ -10,7 +10,8 @@ from msgspec import Struct
 from homesplit.core.bench_result import seconds_text
 from homesplit.core.bootstrap import mean, paired_difference, quantile
 from homesplit.core.measured import RequestLog, timeline
-from homesplit.core.summary import inside, left_inside
+from homesplit.core.summary import inside, unjudged
+from homesplit.core.window import Window
 from homesplit.core.workload import Targets
 
 
@@ -52,15 +53,15 @@ def change(
     then: Sequence[Sequence[RequestLog]],
     now: Sequence[Sequence[RequestLog]],
     targets: Targets,
-    warm_up_s: float,
+    seen: Window,
 ) -> Change:
     """The change from the runs `then` to the runs `now`, round by round, request by request."""
-    former, latter = _counted(then, warm_up_s), _counted(now, warm_up_s)
+    former, latter = _counted(then, seen), _counted(now, seen)
     common = sorted(former.keys() & latter.keys())
     judged = [
         key
         for key in common
-        if not any(left_inside(timeline(log), targets) for log in (former[key], latter[key]))
+        if not any(unjudged(timeline(log), targets) for log in (former[key], latter[key]))
     ]
     before = [float(inside(timeline(former[key]), targets)) for key in judged]
     after = [float(inside(timeline(latter[key]), targets)) for key in judged]
@@ -77,13 +78,13 @@ def change(
 
 
 def _counted(
-    runs: Sequence[Sequence[RequestLog]], warm_up_s: float
+    runs: Sequence[Sequence[RequestLog]], seen: Window
 ) -> dict[tuple[int, int], RequestLog]:
     return {
         (turn, log.id): log
         for turn, run in enumerate(runs)
         for log in run
-        if log.due_s >= warm_up_s
+        if seen.counts(log.due_s)
     }
 
 

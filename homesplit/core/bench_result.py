@@ -15,7 +15,7 @@ from homesplit.core.load_words import load_words, targets_words
 from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.say import counted, rate
 from homesplit.core.served import ServerSide, Timed
-from homesplit.core.summary import RunSummary, inside, window_rule
+from homesplit.core.summary import RunSummary, inside
 from homesplit.core.workload import Workload
 
 
@@ -65,10 +65,12 @@ def figures_document(summary: RunSummary) -> dict[str, Any]:
         "estimated": list(summary.estimated),
         "intervals": msgspec.to_builtins(summary.intervals),
         "left_out": summary.left_out,
-        "warm_up_s": summary.warm_up_s,
+        "warm_up_s": summary.window.warm_up_s,
+        "drain_s": summary.window.drain_s,
+        "offered_s": summary.window.offered_s,
         "lateness_p99_s": summary.lateness_p99_s,
         "notes": list(summary.notes),
-        "window_rule": window_rule(summary.warm_up_s),
+        "window_rule": summary.window.rule,
     }
     return {**document, "no_data": summary.no_data} if summary.no_data else document
 
@@ -155,17 +157,32 @@ def bench_sentence(result: BenchResult) -> str:
     """The run in one plain sentence, with its label where it measured no network."""
     summary = result.summary
     if summary.no_data:
-        return labelled(f"{_where(result)}: {summary.no_data}.", result.loopback)
+        early = f" ({stopped_words(summary.window.offered_s, result.seconds)})"
+        told = f"{_where(result)}: {summary.no_data}{early if result.stopped else ''}."
+        return labelled(told, result.loopback)
     figures = summary.figures
     targets = targets_words(result.workload.targets) or "no target set"
     parts = [
-        f"{_where(result)}, {_completed(figures)}",
+        f"{_where(result)}, {_completed(figures)}{_left_out(summary)}",
         f"{_share(figures.attainment)} inside the targets ({targets})",
         _latencies(figures),
     ]
     if figures.goodput_requests_per_s is not None:
         parts.append(f"goodput {rate(figures.goodput_requests_per_s)}")
+    if result.stopped:
+        parts.append(stopped_words(summary.window.offered_s, result.seconds))
     return labelled("; ".join(parts) + ".", result.loopback)
+
+
+def _left_out(summary: RunSummary) -> str:
+    """How many are not among them."""
+    count = summary.left_out
+    return f" ({count} more in warm-up and drain left out)" if count else ""
+
+
+def stopped_words(offered_s: float, seconds: float) -> str:
+    """That a run did not come to its end, and how far it came."""
+    return f"stopped after {offered_s:.3g} of {seconds:.3g} s, so only a part of the run"
 
 
 def _completed(figures: Figures) -> str:
@@ -176,10 +193,14 @@ def _completed(figures: Figures) -> str:
 
 
 def _where(result: BenchResult) -> str:
-    load = load_words(result.workload)
-    setting = result.setting
+    return where_words(result.workload, result.setting, result.model)
+
+
+def where_words(workload: Workload, setting: ModeSetting | None, model: str) -> str:
+    """The beginning of a run's sentence: which load, and against what."""
+    load = load_words(workload)
     if setting is None:
-        return f"{load} against {result.model}"
+        return f"{load} against {model}"
     return f"{load} in mode {setting.mode} ({setting.prefill} prefill)"
 
 

@@ -79,8 +79,12 @@ class Room(Struct, frozen=True, kw_only=True):
 
 def longest_tokens(workload: Workload) -> int:
     """Tokens of the longest conversation that the load holds."""
-    each = max(k.prompt_tokens_high + k.output_tokens_high for k in workload.classes)
-    return workload.shared_prefix_tokens + each * workload.turns
+    return max(
+        workload.first_prompt_tokens(k.prompt_tokens_high)
+        + k.prompt_tokens_high * (workload.turns - 1)
+        + k.output_tokens_high * workload.turns
+        for k in workload.classes
+    )
 
 
 def kv_dtype(asked: Asked) -> str:

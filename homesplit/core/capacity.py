@@ -45,12 +45,14 @@ class Trial(Struct, frozen=True, kw_only=True):
     completed: int = 0
     left: int = 0
     """Requests whose users gave up while inside both targets: they count neither way."""
+    unjudged: int = 0
+    """Answers that came all at one moment, whose TPOT can't be judged: neither way likewise."""
     runs: int = 1
 
     @property
     def judged(self) -> int:
         """Of how many the share inside the targets is."""
-        return self.offered - self.left
+        return self.offered - self.left - self.unjudged
 
     @property
     def attainment(self) -> float | None:
@@ -79,6 +81,7 @@ class Trial(Struct, frozen=True, kw_only=True):
         low, high = self.interval
         told = {True: "holds", False: "too much", None: "not clear yet"}[self.holds]
         gone = f", {self.left} given up before" if self.left else ""
+        gone += f", {self.unjudged} at one moment and not judged" if self.unjudged else ""
         share = f"{self.inside} of {self.judged} inside ({low:.0%} to {high:.0%})"
         return f"{at}: {share}{gone}, {told}"
 
@@ -123,9 +126,9 @@ def next_rate(trials: Sequence[Trial], first: float) -> float | None:
     return math.sqrt(known.holds * known.fails)
 
 
-def run_s(rate: float, warm_up_share: float = 0.0) -> float:
+def run_s(rate: float, left_out_share: float = 0.0) -> float:
     """How long a run of this rate lasts at the least, so that enough requests are counted."""
-    return LEAST_REQUESTS / rate / (1.0 - warm_up_share)
+    return LEAST_REQUESTS / rate / (1.0 - left_out_share)
 
 
 def _silent(trials: Sequence[Trial]) -> bool:
@@ -145,6 +148,7 @@ def with_run(trials: Sequence[Trial], new: Trial) -> tuple[Trial, ...]:
         inside=old.inside + new.inside,
         completed=old.completed + new.completed,
         left=old.left + new.left,
+        unjudged=old.unjudged + new.unjudged,
         runs=old.runs + new.runs,
     )
     return (*trials[:-1], joined)
@@ -207,7 +211,9 @@ def capacity_sentence(result: CapacityResult) -> str:
 
 def _sentence(result: CapacityResult) -> str:
     if not result.ended:
-        last = result.trials[-1].words if result.trials else "no rate was tried"
+        if not result.trials:
+            return "Search for capacity, not ended: no rate has been tried to its end."
+        last = result.trials[-1].words
         held = f"; the highest that held is {rate(result.low)}" if result.low else ""
         tried = counted(len(result.trials), "rate")
         return f"Search for capacity, not ended after {tried}{held}; the last, {last}."

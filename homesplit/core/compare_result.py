@@ -48,13 +48,17 @@ class ModeRuns(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """`colocated:whole`, `split`, `split:int8` where KV is sent so, or the other's address."""
-        setting = self.setting
-        if setting is None:
-            return f"other server {self.url}"
-        told = setting.mode == "colocated" or setting.prefill == "whole"
-        prefill = (setting.prefill,) if told else ()
-        wire = (setting.kv_wire,) if lossy(setting) else ()
-        return ":".join((setting.mode, *prefill, *wire))
+        return column_name(self.setting, self.url)
+
+
+def column_name(setting: ModeSetting | None, url: str | None) -> str:
+    """How a column of a comparison is called: a mode of the boxes, or the other server at `url`."""
+    if setting is None:
+        return f"other server {url}"
+    told = setting.mode == "colocated" or setting.prefill == "whole"
+    prefill = (setting.prefill,) if told else ()
+    wire = (setting.kv_wire,) if lossy(setting) else ()
+    return ":".join((setting.mode, *prefill, *wire))
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -94,12 +98,15 @@ class CompareResult(Struct, frozen=True, kw_only=True):
 
 def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
     """The winner by goodput with its interval over paired requests, or "no difference"."""
-    able = [m for m in modes if m.pooled.no_data is None]
+    able = ranked(modes)
     if not able:
-        return Verdict(mode=None, sentence="No data: no mode served.", low=None, high=None)
-    best, *others = ranked(able)
+        served = any(mode.pooled.no_data is None for mode in modes)
+        lumps = "No verdict: all answers came at one moment each, and so have no TPOT to be judged."
+        sentence = lumps if served else "No data: no mode served."
+        return Verdict(mode=None, sentence=sentence, low=None, high=None)
+    best, *others = able
     if not others:
-        sentence = f"Only {best.name} served; there is nothing to compare it with."
+        sentence = f"Only {best.name} served so that it can be judged: nothing to compare it with."
         return Verdict(mode=None, sentence=labelled(sentence, loopback), low=None, high=None)
     second = others[0]
     difference = _paired(best, second)
@@ -170,8 +177,12 @@ def near_best(modes: Sequence[ModeRuns]) -> list[ModeRuns]:
 
 
 def ranked(modes: Sequence[ModeRuns]) -> list[ModeRuns]:
-    """Those with data by goodput, the most first; the simpler first where it is the same."""
-    return sorted((m for m in modes if m.pooled.no_data is None), key=_order)
+    """Those with a goodput by it, the most first; the simpler first where it is the same.
+
+    Who served nobody has none, nor who gave every answer at one moment where TPOT is judged.
+    """
+    able = (m for m in modes if m.pooled.figures.goodput_requests_per_s is not None)
+    return sorted(able, key=_order)
 
 
 def _untold(best: ModeRuns, other: ModeRuns) -> bool:
@@ -229,8 +240,9 @@ def _rates_by_slice(mode: ModeRuns) -> list[float]:
     counts = [0] * (SLICES * len(mode.runs))
     for repeat, run in enumerate(mode.runs):
         for log in run.logs:
-            at = int((log.due_s - run.summary.warm_up_s) / slice_s)
-            if log.due_s >= run.summary.warm_up_s and inside(timeline(log), run.workload.targets):
+            at = int((log.due_s - run.summary.window.warm_up_s) / slice_s)
+            counted = run.summary.window.counts(log.due_s)
+            if counted and inside(timeline(log), run.workload.targets):
                 counts[repeat * SLICES + min(at, SLICES - 1)] += 1
     return [count / slice_s for count in counts]
 
@@ -241,7 +253,7 @@ def _inside_by_request(mode: ModeRuns) -> dict[tuple[int, int], float]:
         (repeat, log.id): float(inside(timeline(log), run.workload.targets))
         for repeat, run in enumerate(mode.runs)
         for log in run.logs
-        if log.due_s >= run.summary.warm_up_s
+        if run.summary.window.counts(log.due_s)
     }
 
 

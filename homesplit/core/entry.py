@@ -25,6 +25,8 @@ class About(Struct, frozen=True, kw_only=True):
     """The boxes' profiles as they were then."""
     link: Any = None
     settings: Any = None
+    process: str | None = None
+    """Which process wrote an entry that grows, so that it can be told whether it still does."""
     loopback: bool | None = None
     """True when all workers were on one machine: teaches the mechanism, measures no network."""
 

@@ -23,8 +23,7 @@ def classes_of(workload: Workload) -> tuple[PromptClass, ...]:
     made = tuple(
         PromptClass(
             name=kind.name,
-            prompt_tokens=workload.shared_prefix_tokens * (workload.turns > 1)
-            + int(kind.mean_prompt_tokens),
+            prompt_tokens=workload.first_prompt_tokens(int(kind.mean_prompt_tokens)),
             output_tokens=int(kind.mean_output_tokens),
         )
         for kind in workload.classes

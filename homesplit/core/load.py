@@ -71,6 +71,8 @@ class LoadPlan(Struct, frozen=True, kw_only=True):
     closed: bool
     requests: tuple[OfferedRequest, ...]
     notes: tuple[str, ...] = ()
+    speed: float | None = None
+    """How many times as fast as it was recorded; None of a load that was drawn."""
 
 
 class Extent(Struct, frozen=True, kw_only=True):
@@ -216,9 +218,11 @@ def _conversation(
     turns: list[OfferedRequest] = []
     for turn in range(workload.turns):
         prompt_tokens, output_tokens = _drawn(kind, lengths)
-        own = prompt_tokens - (shared[0].tokens if shared and turn == 0 else 0)
+        if turn == 0:
+            whole = workload.first_prompt_tokens(prompt_tokens)
+            prompt_tokens = whole - workload.shared_prefix_tokens
         seed = rng.fork(_PROMPTS, conversation, turn).bits()
-        prompt = (*prompt, PromptPart(seed=seed, tokens=max(1, own)))
+        prompt = (*prompt, PromptPart(seed=seed, tokens=prompt_tokens))
         turns.append(
             OfferedRequest(
                 id=first_id + turn,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from homesplit.core.replay import REPLAY
+from homesplit.core.replay import REPLAY, pace_words
 from homesplit.core.say import counted, rate
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 
@@ -11,7 +11,8 @@ def load_words(workload: Workload) -> str:
     """The beginning of a sentence: `At 2 requests/s of Demo`, `With 1 user of Chat`."""
     arrivals, name = workload.arrivals, workload.name
     if workload.source == REPLAY:
-        return f"Replaying {name}"
+        pace = "" if workload.speed is None else f" at {pace_words(workload.speed)}"
+        return f"Replaying {name}{pace} ({_rate(workload)} on average)"
     if arrivals.kind == "closed":
         return f"With {counted(arrivals.users or 0, 'user')} of {name}"
     turns = f" of {workload.turns} turns" if workload.turns > 1 else ""

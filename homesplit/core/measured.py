@@ -55,33 +55,27 @@ class RequestLog(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
 def timeline(log: RequestLog) -> Timeline:
     """The record in the form that the measuring words read.
 
-    Chunks that came in one read are one arrival with all their tokens: whatever held them
-    back on the way (a proxy's buffer), the reader saw them at once.
+    Chunks that came in one read came at one moment: whatever held them back on the way (a
+    proxy's buffer), that is what the reader saw.
     """
-    times, tokens = _together(log)
     return Timeline(
         request_id=log.request_id,
         outcome=log.outcome,
         start_s=log.sent_s,
-        token_s=times,
+        token_s=log.arrival_s,
         prompt_tokens=log.prompt_tokens,
         output_tokens=log.output_tokens,
         class_name=log.class_,
-        arrival_tokens=tokens,
+        arrival_tokens=log.arrival_tokens,
         end_s=log.ended_s if log.outcome == "cancelled" else None,
+        uncounted=_uncounted_piece(log),
     )
 
 
-def _together(log: RequestLog) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Moments of arrival without repetition, and the tokens that came at each."""
-    times, tokens = log.arrival_s, log.arrival_tokens
-    told = bool(tokens) or log.output_tokens in (None, len(times))
-    if not told or not joined_chunks(log):
-        return times, tokens
-    sums: dict[float, int] = {}
-    for moment, count in zip(times, tokens or (1,) * len(times), strict=True):
-        sums[moment] = sums.get(moment, 0) + count
-    return tuple(sums), tuple(sums.values())
+def _uncounted_piece(log: RequestLog) -> bool:
+    """Whether a longer answer came as one chunk whose tokens nobody counted."""
+    whole = len(log.arrival_s) == 1 and log.output_tokens_asked > 1
+    return whole and log.tokens_from in ("one a chunk", "estimated")
 
 
 def joined_chunks(log: RequestLog) -> int:

@@ -9,6 +9,7 @@ from homesplit.core.load import Extent, LoadPlan, bounded_load, plan_load
 from homesplit.core.plan import MeasuredFigures, ModePrediction, Spread, StallFigures
 from homesplit.core.scene import Arrangement, Scene
 from homesplit.core.simulate import SimResult, simulate
+from homesplit.core.window import Window, window
 from homesplit.core.workload import Arrivals, Targets, Workload
 
 SEED = 20_261
@@ -117,16 +118,17 @@ def _keeps_up(result: SimResult, seconds: float) -> bool:
 
 
 def run_figures(
-    result: SimResult, load: LoadPlan, targets: Targets, *, warm_up_s: float = 0.0
+    result: SimResult, load: LoadPlan, targets: Targets, seen: Window | None = None
 ) -> Figures:
-    """The figures of a simulated run of `load`, counted by the rule of the measured one."""
-    counted = [r for r in result.records if r.timeline.start_s >= warm_up_s]
+    """The figures of a simulated run of `load`, counted as the measured one; all without `seen`."""
+    seen = seen or window(load.seconds, 0.0, 0.0)
+    counted = [r for r in result.records if seen.counts(r.timeline.start_s)]
     lines = [record.timeline for record in counted]
     ends = [t.token_s[-1] for t in lines if t.outcome == "completed" and t.token_s]
     last_s = max(ends, default=load.seconds)
     # A closed loop that ran dry ends with its last answer.
-    dry = load.closed and len(counted) >= len(load.requests)
-    window_s = (last_s if dry else max(load.seconds, last_s)) - warm_up_s
+    dry = load.closed and len(result.records) >= len(load.requests)
+    window_s = last_s - seen.warm_up_s if dry else seen.length_s(last_s)
     return _sum(structs.replace(result, records=tuple(counted)), targets, window_s)
 
 

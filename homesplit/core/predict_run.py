@@ -11,6 +11,7 @@ from homesplit.core.plan import Spread, StallFigures
 from homesplit.core.predict import run_figures
 from homesplit.core.scene import Arrangement, Scene
 from homesplit.core.simulate import simulate
+from homesplit.core.window import Window
 from homesplit.core.workload import Workload
 
 
@@ -27,7 +28,7 @@ class Predicted(Struct, frozen=True, kw_only=True):
 
 
 def predict_run(
-    scene: Scene, setting: ModeSetting, workload: Workload, load: LoadPlan, warm_up_s: float
+    scene: Scene, setting: ModeSetting, workload: Workload, load: LoadPlan, seen: Window
 ) -> Predicted:
     """The figures of `load` under `setting`, counted by the rule of the measured run.
 
@@ -37,9 +38,9 @@ def predict_run(
     if setting.mode == "split":
         # Asked here: the simulator would only meet the missing link at the first hand-off.
         _ = scene.wires[(setting.prefill_box or "", setting.decode_box or "")]
-    mid = _figures(scene, arrangement, workload, load, warm_up_s)
+    mid = _figures(scene, arrangement, workload, load, seen)
     low, high = (
-        _figures(_bound(scene, arrangement, slow=slow), arrangement, workload, load, warm_up_s)
+        _figures(_bound(scene, arrangement, slow=slow), arrangement, workload, load, seen)
         for slow in (False, True)
     )
     return Predicted(
@@ -68,11 +69,11 @@ def _bound(scene: Scene, arrangement: Arrangement, *, slow: bool) -> Scene:
 
 
 def _figures(
-    scene: Scene, arrangement: Arrangement, workload: Workload, load: LoadPlan, warm_up_s: float
+    scene: Scene, arrangement: Arrangement, workload: Workload, load: LoadPlan, seen: Window
 ) -> Figures:
     ttft_s = workload.targets.ttft_s
     result = simulate(scene, arrangement, load, until_s=load.seconds, ttft_target_s=ttft_s)
-    return run_figures(result, load, workload.targets, warm_up_s=warm_up_s)
+    return run_figures(result, load, workload.targets, seen)
 
 
 def _spread(p50: float | None, p90: float | None, low: float | None, high: float | None) -> Spread:

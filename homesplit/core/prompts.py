@@ -62,6 +62,17 @@ def part_words(part: PromptPart, count: int, salt: int) -> list[str]:
     return [_BY_BYTE[byte] for byte in raw[:count]]
 
 
+def calibration_text(number: int, count: int, salt: int) -> str:
+    """Calibration prompt `number`: the same `count` words in an order of the salt's own.
+
+    So they are as many tokens every time, and no prefix cache holds them. The first one may be
+    any word, other than that of another number: it is a token like the others.
+    """
+    body = part_words(PromptPart(seed=number, tokens=count), count - 1, 0)
+    places = Prng(salt).fork(number).shuffled(len(body))
+    return " ".join([WORDS[_order(salt)[number]], *(body[place] for place in places)])
+
+
 def messages(request: OfferedRequest, fit: TokenFit, salt: int = 0) -> list[tuple[str, str]]:
     """The request's conversation as (role, text) pairs, ending with the user's question.
 

@@ -70,8 +70,7 @@ def replay(
         for index, (moment, row) in enumerate(rows)
     )
     told = counted(len(rows), "request")
-    pace = "its own speed" if speed == 1 else f"{speed:g} times its speed"
-    notes = (*trace.notes, f"replay of {told} of {trace.name} at {pace}")
+    notes = (*trace.notes, f"replay of {told} of {trace.name} at {pace_words(speed)}")
     if scale < 1:
         notes = (*notes, f"all lengths scaled by {scale:.3g} to fit {max_context_tokens} tokens")
     length_s = seconds if seconds is not None else rows[-1][0] + 1e-3
@@ -82,7 +81,13 @@ def replay(
         closed=False,
         requests=requests,
         notes=notes,
+        speed=speed,
     )
+
+
+def pace_words(speed: float) -> str:
+    """How fast a trace is replayed."""
+    return "its own speed" if speed == 1 else f"{speed:g} times its speed"
 
 
 def recorded(plan: LoadPlan, targets: Targets) -> Workload:
@@ -99,6 +104,7 @@ def recorded(plan: LoadPlan, targets: Targets) -> Workload:
         targets=targets,
         description="; ".join(plan.notes),
         source=REPLAY,
+        speed=plan.speed,
     )
 
 

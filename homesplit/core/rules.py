@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from homesplit.core import say
-from homesplit.core.candidates import Asked, Room, longest_tokens
+from homesplit.core.candidates import Asked, Room
 from homesplit.core.ledger import LedgerRow, PromptClass, ledger_row
 from homesplit.core.link import LinkProfile
 from homesplit.core.plan import RuleResult, Verdict
@@ -308,6 +308,6 @@ def mean_kind(asked: Asked) -> PromptClass:
     output = sum(k.share * k.mean_output_tokens for k in classes)
     return PromptClass(
         name="mean",
-        prompt_tokens=max(1, min(round(prompt / total), longest_tokens(asked.workload))),
+        prompt_tokens=asked.workload.first_prompt_tokens(round(prompt / total)),
         output_tokens=max(1, round(output / total)),
     )

@@ -84,7 +84,7 @@ def _whole_s(scene: Scene, ones: Sequence[Arrangement], box: str, workload: Work
     alone = next(each for each in ones if each.first == box)
     cost, total, sum_s = scene.box(box).cost, 0.0, 0.0
     for kind in workload.classes:
-        prompt = workload.shared_prefix_tokens + max(1, round(kind.mean_prompt_tokens))
+        prompt = workload.first_prompt_tokens(round(kind.mean_prompt_tokens))
         mean = PromptClass(
             name=kind.name,
             prompt_tokens=prompt,
@@ -100,7 +100,7 @@ def _whole_s(scene: Scene, ones: Sequence[Arrangement], box: str, workload: Work
 def _longest(workload: Workload, kind: LengthClass) -> PromptClass:
     return PromptClass(
         name=kind.name,
-        prompt_tokens=workload.shared_prefix_tokens + kind.prompt_tokens_high,
+        prompt_tokens=workload.first_prompt_tokens(kind.prompt_tokens_high),
         output_tokens=kind.output_tokens_high,
     )
 

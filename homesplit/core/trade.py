@@ -53,7 +53,7 @@ def _completed(mode: ModeRuns) -> dict[Key, RequestLog]:
         (turn, log.id): log
         for turn, run in enumerate(mode.runs)
         for log in run.logs
-        if log.outcome == "completed" and log.due_s >= run.summary.warm_up_s
+        if log.outcome == "completed" and run.summary.window.counts(log.due_s)
     }
 
 

@@ -83,6 +83,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     arrivals: Arrivals = field(default_factory=Arrivals)
     targets: Targets = field(default_factory=Targets)
     shared_prefix_tokens: int = 0
+    """A part of each first prompt, its beginning, and not on top of it."""
     shared_prefix_groups: int = 1
     """How many different shared prefixes there are; each request belongs to one."""
     turns: int = 1
@@ -94,6 +95,15 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Mean patience of those users, counted from sending."""
     description: str = ""
     source: str = ""
+    speed: float | None = None
+    """Of a replay: how many times as fast as it was recorded."""
+
+    def first_prompt_tokens(self, drawn: int) -> int:
+        """Tokens of a conversation's first prompt for which a class draws `drawn`.
+
+        At least one of them is its own.
+        """
+        return max(drawn, self.shared_prefix_tokens + 1)
 
 
 def fixed_lengths(

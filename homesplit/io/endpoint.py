@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -9,8 +10,8 @@ from typing import Any, Literal
 import aiohttp
 import msgspec
 
-from homesplit.core.load import OfferedRequest, PromptPart
-from homesplit.core.prompts import TokenFit, fit_tokens, messages
+from homesplit.core.load import OfferedRequest
+from homesplit.core.prompts import TokenFit, calibration_text, fit_tokens, messages
 from homesplit.errors import EngineError
 from homesplit.io.answer import Answer, AnswerError, refusal_text
 from homesplit.io.kept_connections import posted
@@ -20,8 +21,10 @@ Api = Literal["chat", "completions"]
 ASK_S = 60.0
 """Longest wait for the answer to one calibration prompt or to a question about the server."""
 _SHORT_WORDS, _LONG_WORDS = 16, 96
-_CALIBRATION_SALT = 0x5EED_CA11
+CONNECT_S = 10.0
 UNMEASURED_FIT = TokenFit()
+_NOBODY = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError)
+"""Errors that no server can have caused."""
 _REFUSED = (429, 503, 529)
 """Replies that mean "not now"; the rest of 4xx and 5xx are failures."""
 
@@ -118,9 +121,11 @@ async def connect(
 ) -> Endpoint:
     """Find the server's model, door and dialect, and how it counts tokens.
 
-    Raises EngineError when nothing answers there, the key is refused or there is no model.
-    A server that only refuses for now gives an endpoint whose notes say so.
+    Raises EngineError when nothing answers there, the key is refused, there is no model or it
+    breaks off. A server that only refuses for now gives an endpoint whose notes say so. What it
+    is asked is in another order each time, lest it finds the last time's in its prefix cache.
     """
+    salt = secrets.randbits(63)
     root = base_url(url)
     name = model or await _first_model(session, root, api_key)
     doors: tuple[Api, ...] = (api,) if api else ("completions", "chat")
@@ -128,9 +133,9 @@ async def connect(
     for door in doors:
         for dialect in DIALECTS:
             endpoint = Endpoint(url=root, model=name, api=door, api_key=api_key, dialect=dialect)
-            answer, status, said = await _ask(session, endpoint, _SHORT_WORDS, number=0)
+            answer, status, said = await _ask(session, endpoint, _SHORT_WORDS, salt, number=0)
             if answer is not None:
-                return await _fitted(session, endpoint, answer)
+                return await _fitted(session, endpoint, answer, salt)
             if status in _REFUSED:
                 note = f"the server refused even a first short request: {said}"
                 return replace(endpoint, notes=(note,))
@@ -207,31 +212,40 @@ class _Models(msgspec.Struct):
 
 async def _get(session: aiohttp.ClientSession, url: str, key: str | None) -> tuple[int, bytes]:
     try:
-        timeout = aiohttp.ClientTimeout(total=ASK_S)
+        timeout = aiohttp.ClientTimeout(total=ASK_S, sock_connect=CONNECT_S)
         async with session.get(url, headers=request_headers(key), timeout=timeout) as reply:
             return reply.status, await reply.read()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise unreachable(url, error) from error
+        raise no_answer(url, "the question for its models", error) from error
 
 
-def unreachable(url: str, error: BaseException) -> EngineError:
-    """Nothing answers at this address."""
-    reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+def no_answer(url: str, asked: str, error: BaseException) -> EngineError:
+    """What became of something asked of a server that gave no answer: `asked` is a noun."""
+    reason = str(error) or type(error).__name__
+    if isinstance(error, _NOBODY):
+        return EngineError(
+            f"no server answers: {reason}.",
+            where=url,
+            do_next="Start it, or check the address and port.",
+        )
+    what = (
+        f"the server took {asked} and gave no answer within {ASK_S:g} s."
+        if isinstance(error, TimeoutError)
+        else f"the server broke off {asked} without an answer ({reason})."
+    )
     return EngineError(
-        f"no server answers: {reason or type(error).__name__}.",
+        what,
         where=url,
-        do_next="Start it, or check the address and port.",
+        do_next="Look at the server's log: it may have failed, or still be loading its model.",
     )
 
 
 async def _ask(
-    session: aiohttp.ClientSession, endpoint: Endpoint, words: int, *, number: int
+    session: aiohttp.ClientSession, endpoint: Endpoint, words: int, salt: int, *, number: int
 ) -> tuple[Answer | None, int, str]:
-    """One calibration prompt of about `words` words: its answer, or the status and reason."""
-    part = PromptPart(seed=number + 1, tokens=words)
-    request = OfferedRequest(id=number, class_="calibration", prompt=(part,), output_tokens=2)
-    said = messages(request, TokenFit(), _CALIBRATION_SALT)
-    timeout = aiohttp.ClientTimeout(total=ASK_S)
+    """One calibration prompt of `words` words: its answer, or the status and reason."""
+    said = [("user", calibration_text(number, words, salt))]
+    timeout = aiohttp.ClientTimeout(total=ASK_S, sock_connect=CONNECT_S)
     try:
         async with posted(
             session,
@@ -245,7 +259,7 @@ async def _ask(
                 return None, reply.status, f"{reply.status} {refusal_text(body)}"
             return _read(body, reply.headers), 200, ""
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise unreachable(endpoint.url, error) from error
+        raise no_answer(endpoint.address, "a first short request", error) from error
     except AnswerError as error:
         return None, 200, str(error)
 
@@ -260,10 +274,12 @@ def _read(body: bytes, headers: Mapping[str, str]) -> Answer:
     return answer
 
 
-async def _fitted(session: aiohttp.ClientSession, endpoint: Endpoint, first: Answer) -> Endpoint:
+async def _fitted(
+    session: aiohttp.ClientSession, endpoint: Endpoint, first: Answer, salt: int
+) -> Endpoint:
     """The endpoint with its token fit from a second, longer prompt."""
     short = first.usage.prompt_tokens if first.usage else None
-    second, _, _ = await _ask(session, endpoint, _LONG_WORDS, number=1)
+    second, _, _ = await _ask(session, endpoint, _LONG_WORDS, salt, number=1)
     long = second.usage.prompt_tokens if second and second.usage else None
     if not short or not long:
         note = "prompt lengths are estimated (one token a word): the server sent no usage"

@@ -47,6 +47,8 @@ class LoadResult:
     lag_p99_s: float | None
     """How late this process's own event loop woke: a bound on the error of its stamps."""
     stopped: bool
+    offered_s: float
+    """How long requests were offered: to the plan's end, or until it was stopped."""
     run_id: str
 
 
@@ -110,7 +112,7 @@ async def run_load(
     started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     run.start_ns = time.monotonic_ns()
     try:
-        stopped = await _offer(run, stop or asyncio.Event(), drain_s)
+        stopped, offered_s = await _offer(run, stop or asyncio.Event(), drain_s)
     finally:
         watcher.cancel()
         gc.unfreeze()
@@ -120,6 +122,7 @@ async def run_load(
         started_at=started_at,
         lag_p99_s=lags[int(0.99 * (len(lags) - 1))] if lags else None,
         stopped=stopped,
+        offered_s=offered_s,
         run_id=run_id,
     )
 
@@ -144,8 +147,11 @@ async def _watch_lag(lags: list[float]) -> None:
         lags.append(time.monotonic() - before - _LAG_EVERY_S)
 
 
-async def _offer(run: _Run, stop: asyncio.Event, drain_s: float) -> bool:
-    """Start every request in its time; then wait for the answers. True when stopped early."""
+async def _offer(run: _Run, stop: asyncio.Event, drain_s: float) -> tuple[bool, float]:
+    """Start every request in its time; then wait for the answers.
+
+    Whether it was stopped early, and how long requests were offered, seconds.
+    """
     chains = _chains(run.plan.requests)
     run.ended = {request.id: asyncio.Event() for chain in chains for request in chain}
     tasks: set[asyncio.Task[None]] = set()
@@ -158,8 +164,10 @@ async def _offer(run: _Run, stop: asyncio.Event, drain_s: float) -> bool:
             task = asyncio.create_task(_chain(run, chain, stopper), name=f"load-{chain[0].id}")
             tasks.add(task)
         await _offering_over(run, stopper, tasks)
-        await _drain(run, tasks, min(drain_s, STOPPED_S) if stopper.done() else drain_s)
-        return stopper.done()
+        early = stopper.done()
+        offered_s = min(run.now_s(), run.plan.seconds) if early else run.plan.seconds
+        await _drain(run, tasks, stopper, min(drain_s, STOPPED_S) if early else drain_s)
+        return early, offered_s
     finally:
         stopper.cancel()
         await _cancel_all(tasks)
@@ -197,11 +205,24 @@ async def _offering_over(
             return
 
 
-async def _drain(run: _Run, tasks: set[asyncio.Task[None]], drain_s: float) -> None:
-    """Wait for the answers on their way; what is left then has failed by time-out."""
+async def _drain(
+    run: _Run,
+    tasks: set[asyncio.Task[None]],
+    stopper: asyncio.Task[Literal[True]],
+    drain_s: float,
+) -> None:
+    """Wait for the answers on their way; what is left then has failed by time-out.
+
+    Who stops a run that is being drained waits no longer than for one that was stopped before.
+    """
     pending = {task for task in tasks if not task.done()}
     if pending:
-        await asyncio.wait(pending, timeout=drain_s)
+        every = asyncio.create_task(asyncio.wait(pending), name="load-drain")
+        heard = set[asyncio.Task[Literal[True]]]() if stopper.done() else {stopper}
+        await asyncio.wait({every, *heard}, timeout=drain_s, return_when=asyncio.FIRST_COMPLETED)
+        if heard and stopper.done():
+            await asyncio.wait({every}, timeout=min(drain_s, STOPPED_S))
+        every.cancel()
     await _cancel_all(tasks)
     for task in tasks:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:

@@ -48,6 +48,15 @@ MIGRATIONS = (
     """
     ALTER TABLE entries ADD COLUMN ended INTEGER NOT NULL DEFAULT 1;
     """,
+    """
+    CREATE TABLE raw_parts (
+        entry_id TEXT NOT NULL REFERENCES entries (id),
+        name TEXT NOT NULL,
+        part INTEGER NOT NULL,
+        lines BLOB NOT NULL,
+        PRIMARY KEY (entry_id, name, part)
+    );
+    """,
 )
 """Each brings the file from schema `index` to `index + 1`; never change one that was released."""
 SCHEMA_VERSION = len(MIGRATIONS)
@@ -124,13 +133,32 @@ class Notebook:
                 "UPDATE entries SET sentence = ?, about = ?, body = ?, ended = ? WHERE id = ?",
                 values,
             )
+            row = self._row(connection, entry_id)
             _keep_raw(connection, entry_id, raw or {})
-            row = connection.execute(
-                f"SELECT {_COLUMNS} FROM entries WHERE id = ?", (entry_id,)
-            ).fetchone()
+        return _entry(row)
+
+    def grow(self, entry_id: str, sentence: str, name: str, rows: Sequence[Any]) -> Entry:
+        """The sentence of an entry that goes on, and raw records that come to those of `name`.
+
+        Raises NotebookError. Both are written, or nothing.
+        """
+        with self._open() as connection, connection:
+            connection.execute("UPDATE entries SET sentence = ? WHERE id = ?", (sentence, entry_id))
+            row = self._row(connection, entry_id)
+            if rows:
+                connection.execute(
+                    "INSERT INTO raw_parts SELECT ?, ?, COALESCE(MAX(part), 0) + 1, ? "
+                    "FROM raw_parts WHERE entry_id = ? AND name = ?",
+                    (entry_id, name, _lines(rows), entry_id, name),
+                )
+        return _entry(row)
+
+    def _row(self, connection: sqlite3.Connection, entry_id: str) -> tuple[Any, ...]:
+        asked = f"SELECT {_COLUMNS} FROM entries WHERE id = ?"
+        row = connection.execute(asked, (entry_id,)).fetchone()
         if row is None:
             raise NotebookError(f"the entry {entry_id} is gone.", where=str(self._path))
-        return _entry(row)
+        return row
 
     def entries(self, kind: EntryKind | None = None) -> tuple[Entry, ...]:
         """All entries in the order of writing, or those of one kind; raises NotebookError."""
@@ -155,13 +183,20 @@ class Notebook:
         )
 
     def raw(self, entry_id: str) -> dict[str, tuple[Any, ...]]:
-        """An entry's raw records by name; raises NotebookError."""
+        """An entry's raw records by name, also of what goes on; raises NotebookError."""
         with self._open() as connection:
             rows = connection.execute(
                 "SELECT name, lines FROM raw WHERE entry_id = ?", (entry_id,)
             ).fetchall()
-        decode = msgspec.json.decode
-        return {name: tuple(decode(line) for line in lines.splitlines()) for name, lines in rows}
+            rows += connection.execute(
+                "SELECT name, lines FROM raw_parts WHERE entry_id = ? ORDER BY name, part",
+                (entry_id,),
+            ).fetchall()
+        found: dict[str, tuple[Any, ...]] = {}
+        for name, lines in rows:
+            told = tuple(msgspec.json.decode(line) for line in lines.splitlines())
+            found[name] = found.get(name, ()) + told
+        return found
 
     @contextlib.contextmanager
     def _open(self) -> Generator[sqlite3.Connection, None, None]:
@@ -184,8 +219,15 @@ def _keep_raw(
     connection: sqlite3.Connection, entry_id: str, raw: Mapping[str, Sequence[Any]]
 ) -> None:
     for name, rows in raw.items():
-        lines = b"\n".join(msgspec.json.encode(row) for row in rows)
-        connection.execute("INSERT OR REPLACE INTO raw VALUES (?, ?, ?)", (entry_id, name, lines))
+        values = (entry_id, name, _lines(rows))
+        connection.execute("INSERT OR REPLACE INTO raw VALUES (?, ?, ?)", values)
+        # Whole now: what came of it piece by piece is in it.
+        gone = "DELETE FROM raw_parts WHERE entry_id = ? AND name = ?"
+        connection.execute(gone, (entry_id, name))
+
+
+def _lines(rows: Sequence[Any]) -> bytes:
+    return b"\n".join(msgspec.json.encode(row) for row in rows)
 
 
 def _make_private(path: Path) -> None:

@@ -5,60 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncGenerator
 
-import aiohttp
 from homesplit_engine.status import RouterStatus
 from homesplit_engine.words import Figures
 from msgspec.structs import replace
 
 from homesplit.core.bench_result import (
     BenchResult,
-    bench_document,
     bench_sentence,
     late_words,
+    stopped_words,
 )
-from homesplit.core.entry import About
 from homesplit.core.events import LoadEnded, LoadStarted, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan, plan_load
 from homesplit.core.say import counted
 from homesplit.core.served import ServerSide, Timed, background_words, gather, server_side
-from homesplit.core.summary import summarise
+from homesplit.core.summary import RunSummary, summarise
+from homesplit.core.window import window
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.io import probe_store
-from homesplit.io.endpoint import Api, Endpoint, base_url, connect, served_context
+from homesplit.io.endpoint import base_url, connect, served_context
 from homesplit.io.load import LoadResult, new_session, run_load
 from homesplit.io.router_status import read_router_status
 from homesplit.stages.context import Context
-from homesplit.stages.load_watch import EventBox, LoadCounter, watching
-from homesplit.stages.notebook import known_machines, record
+from homesplit.stages.load_watch import EventBox, Keep, LoadCounter, watching
+from homesplit.stages.run_entry import RunEntry
+from homesplit.stages.target import Prepared, Target
 
 STAGE = "bench"
 DISTORTED_SHARE = 0.01
 """Above this share of the median TPOT, the generator's own lateness is worth a word."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The server to measure."""
-
-    url: str
-    api_key: str | None = field(default=None, repr=False)
-    model: str | None = None
-    api: Api | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A server that has been asked who it is and how it counts tokens."""
-
-    target: Target
-    session: aiohttp.ClientSession
-    endpoint: Endpoint
-    status: RouterStatus | None
 
 
 @contextlib.asynccontextmanager
@@ -104,6 +82,7 @@ async def bench(
     salt: int = 0,
     plan: LoadPlan | None = None,
     warm_up: float | None = None,
+    drain: float | None = None,
     stop: asyncio.Event | None = None,
     keep: bool = True,
     price_per_kwh: float | None = None,
@@ -115,14 +94,24 @@ async def bench(
     planned = plan or make_load(workload, seconds=seconds, seed=seed)
     ctx.emit(StageStarted(stage=STAGE, sentence=f"Asking {base_url(target.url)} who it is."))
     async with prepared(target) as server:
-        result = await run_once(
-            ctx, server, workload, planned, salt=salt, warm_up=warm_up, stop=stop, watch=keep
-        )
-    result = replace(result, price_per_kwh=price_per_kwh)
-    if plan is not None:
-        result = replace(result, trace=plan.workload)
-    if keep:
-        result = keep_run(ctx, result, replayed=plan)
+        entry = RunEntry(ctx, server, workload, planned, salt=salt, replayed=plan) if keep else None
+        seen = window(planned.seconds, warm_up, drain)
+        with entry.open(seen) if entry else contextlib.nullcontext():
+            made = await run_once(
+                ctx,
+                server,
+                workload,
+                planned,
+                salt=salt,
+                warm_up=warm_up,
+                drain=drain,
+                stop=stop,
+                watch=keep,
+                keep=entry.so_far if entry else None,
+            )
+            trace = plan.workload if plan else None
+            made = replace(made, price_per_kwh=price_per_kwh, trace=trace)
+            result = entry.ended(made) if entry else made
     ctx.emit(StageEnded(stage=STAGE, sentence=bench_sentence(result)))
     return result
 
@@ -143,12 +132,15 @@ async def run_once(
     *,
     salt: int = 0,
     warm_up: float | None = None,
+    drain: float | None = None,
     stop: asyncio.Event | None = None,
     watch: bool = True,
+    keep: Keep | None = None,
 ) -> BenchResult:
-    """One load against a prepared server; tells events, writes no entry.
+    """One load against a prepared server; tells events, writes no entry of its own.
 
     Without `watch` the router's events are not followed, and the result has no server side.
+    `keep` is given what is about to be told of the run while it goes on.
     """
     run_id = f"hs{secrets.token_hex(4)}"
     arrivals = workload.arrivals
@@ -160,7 +152,7 @@ async def run_once(
             classes=workload.classes,
         )
     )
-    counter = LoadCounter(ctx, plan, STAGE)
+    counter = LoadCounter(ctx, plan, STAGE, keep)
     async with _events(ctx, server, watch) as box:
         async with counter.telling():
             load = await run_load(
@@ -176,7 +168,9 @@ async def run_once(
         timed = await _told(box, load)
         side = _server_side(timed, workload, _idle_w(ctx, server))
     status = await read_router_status(server.session, server.target.url, server.target.api_key)
-    result = _result(server, status, workload, plan, load, side, salt, warm_up)
+    offered = replace(plan, seconds=load.offered_s)
+    summary = summarise(offered, load.logs, workload.targets, warm_up=warm_up, drain=drain)
+    result = _result(server, status, workload, plan, load, side, salt, summary)
     result = replace(result, timed=timed)
     ctx.emit(LoadEnded(workload=workload.name, figures=result.summary.figures))
     return result
@@ -226,12 +220,11 @@ def _result(
     load: LoadResult,
     side: ServerSide | None,
     salt: int,
-    warm_up: float | None,
+    summary: RunSummary,
 ) -> BenchResult:
-    summary = summarise(plan, load.logs, workload.targets, warm_up=warm_up)
     late = _late(load, summary.figures)
     gathered = (*((late_words(load.lag_p99_s or 0.0),) if late else ()), *_background_notes(side))
-    stopped = ("the run was stopped before its end",) if load.stopped else ()
+    stopped = (f"{stopped_words(load.offered_s, plan.seconds)}",) if load.stopped else ()
     beside = (*server.endpoint.notes, *stopped, *_others_note(side), *gathered)
     return BenchResult(
         workload=workload,
@@ -274,38 +267,3 @@ def _background_notes(side: ServerSide | None) -> tuple[str, ...]:
     """What ran on the boxes beside the load, where it was enough to colour the figures."""
     told = side.background.items() if side else ()
     return tuple(words for box, seen in told if (words := background_words(box, seen)))
-
-
-def _told_by_router(result: BenchResult) -> dict[str, Sequence[Any]]:
-    """The router's own record of each request, where somebody listened to it."""
-    return {"router": result.timed.records} if result.timed else {}
-
-
-def keep_run(ctx: Context, result: BenchResult, *, replayed: LoadPlan | None = None) -> BenchResult:
-    """Write the run into the notebook; the result with the entry's id.
-
-    A replayed load is kept whole: a workload can be drawn again, a trace may be gone by then.
-    """
-    boxes, link = known_machines(ctx, result.boxes)
-    about = About(
-        seeds={"load": result.seed, "salt": result.salt},
-        model=result.model,
-        fingerprint=result.fingerprint,
-        boxes=boxes,
-        link=link,
-        settings={"mode": result.setting, "workload": result.workload, "api": result.api},
-        loopback=result.loopback,
-    )
-    entry = record(
-        ctx,
-        "run",
-        bench_sentence(result),
-        bench_document(result),
-        about=about,
-        raw={
-            "requests": result.logs,
-            **_told_by_router(result),
-            **({"offered": replayed.requests} if replayed else {}),
-        },
-    )
-    return replace(result, entry=entry)

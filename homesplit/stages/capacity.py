@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,16 +22,20 @@ from homesplit.core.capacity import (
     unended,
     with_run,
 )
-from homesplit.core.entry import LOOPBACK_LABEL, About
+from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.events import Progress, StageEnded, StageStarted
 from homesplit.core.load import with_load
+from homesplit.core.measured import RequestLog
 from homesplit.core.prng import Prng
-from homesplit.core.summary import WARM_UP_SHARE
+from homesplit.core.window import EDGE_SHARE
 from homesplit.core.workload import Workload
 from homesplit.errors import UsageError
-from homesplit.stages.bench import Prepared, Target, make_load, prepared, run_once
+from homesplit.stages.bench import make_load, prepared, run_once
 from homesplit.stages.context import Context
-from homesplit.stages.notebook import Course, known_machines
+from homesplit.stages.load_watch import Keep
+from homesplit.stages.notebook import Course
+from homesplit.stages.run_entry import about_server
+from homesplit.stages.target import Prepared, Target
 
 STAGE = "capacity"
 
@@ -53,26 +58,41 @@ async def find_capacity(
         raise UsageError("capacity is a rate: give an open loop to start from, with --rate.")
     if workload.targets.ttft_s is None and workload.targets.tpot_s is None:
         raise UsageError("capacity needs a target.", do_next="Give --ttft or --tpot.")
-    kept = Course(ctx, "run") if keep else None
-    trials: tuple[Trial, ...] = ()
-    about, number = About(), 0
     async with prepared(target) as server:
-        while (rate := next_rate(trials, first)) is not None:
-            ctx.emit(StageStarted(stage=STAGE, sentence=f"Trying {say.rate(rate)}."))
-            run = await _run_at(ctx, server, workload, rate, seconds, seed, number)
-            trials = with_run(trials, _trial(rate, run.summary.figures))
-            about = _about(ctx, run, workload, seconds, seed)
+        kept = _Kept(ctx, server, workload, seconds, seed) if keep else None
+        with kept.open() if kept else contextlib.nullcontext():
+            trials = await _search(ctx, server, workload, first, seconds, seed, kept)
+            loopback = server.status.loopback if server.status else None
+            result = capacity_of(trials, loopback)
             if kept is not None:
-                _keep_so_far(kept, trials, about, run)
-            ctx.emit(Progress(stage=STAGE, step="rate", sentence=trials[-1].words))
-            number += 1
-    result = capacity_of(trials, about.loopback)
-    sentence = capacity_sentence(result)
-    if kept is not None:
-        entry = kept.so_far(sentence, capacity_document(result), about=about, ended=True)
-        result = replace(result, entry=entry)
-    ctx.emit(StageEnded(stage=STAGE, sentence=sentence))
+                result = replace(result, entry=kept.write(result, ended=True))
+    ctx.emit(StageEnded(stage=STAGE, sentence=capacity_sentence(result)))
     return result
+
+
+async def _search(
+    ctx: Context,
+    server: Prepared,
+    workload: Workload,
+    first: float,
+    seconds: float,
+    seed: int,
+    kept: _Kept | None,
+) -> tuple[Trial, ...]:
+    """Rate after rate from `first` until the search is over."""
+    trials: tuple[Trial, ...] = ()
+    number = 0
+    while (rate := next_rate(trials, first)) is not None:
+        ctx.emit(StageStarted(stage=STAGE, sentence=f"Trying {say.rate(rate)}."))
+        keep = kept.keep(trials, rate) if kept else None
+        run = await _run_at(ctx, server, workload, rate, seconds, seed, number, keep)
+        trials = with_run(trials, _trial(rate, run.summary.figures))
+        if kept is not None:
+            # Before it is shown: a search takes long, and may not come to its end.
+            kept.run_ended(trials, run)
+        ctx.emit(Progress(stage=STAGE, step="rate", sentence=trials[-1].words))
+        number += 1
+    return trials
 
 
 async def _run_at(
@@ -83,34 +103,69 @@ async def _run_at(
     seconds: float,
     seed: int,
     number: int,
+    keep: Keep | None,
 ) -> BenchResult:
     """Run `number` of the search, at `rate`: other requests in other words than any before it."""
     load = with_load(workload, rate_requests_per_s=rate)
-    length_s = max(seconds, run_s(rate, WARM_UP_SHARE))
+    length_s = max(seconds, run_s(rate, 2 * EDGE_SHARE))
     plan = make_load(load, seconds=length_s, seed=seed + number)
-    return await run_once(ctx, server, load, plan, salt=Prng(seed).fork(11, number).bits())
+    salt = Prng(seed).fork(11, number).bits()
+    return await run_once(ctx, server, load, plan, salt=salt, keep=keep)
 
 
-def _keep_so_far(kept: Course, trials: Sequence[Trial], about: About, run: BenchResult) -> None:
-    """Into the notebook before it is shown: a search takes long, and may not come to its end."""
-    so_far = unended(trials, about.loopback)
-    last = trials[-1]
-    raw = {f"{say.rate(last.rate_requests_per_s)}, run {last.runs}": run.logs}
-    kept.so_far(capacity_sentence(so_far), capacity_document(so_far), about=about, raw=raw)
+class _Kept:
+    """The search in the notebook: from its beginning, run by run, and whole."""
+
+    def __init__(
+        self, ctx: Context, server: Prepared, workload: Workload, seconds: float, seed: int
+    ) -> None:
+        status = server.status
+        settings = {
+            "mode": status.setting if status else None,
+            "workload": workload,
+            "seconds": seconds,
+            "url": None if status else server.endpoint.url,
+        }
+        self._course = Course(ctx, "run")
+        self._about = about_server(ctx, server, seeds={"load": seed}, settings=settings)
+
+    @contextlib.contextmanager
+    def open(self) -> Generator[None, None, None]:
+        """The entry is there from the beginning of the block on. Raises NotebookError."""
+        self.write(unended((), self._about.loopback))
+        with self._course.open():
+            yield
+
+    def keep(self, trials: Sequence[Trial], rate: float) -> Keep:
+        """Takes the requests of the next run, at `rate`, as they end."""
+        so_far = capacity_sentence(unended(trials, self._about.loopback)).rstrip()
+        again = bool(trials) and trials[-1].rate_requests_per_s == rate
+        name = _run_name(rate, trials[-1].runs + 1 if again else 1)
+
+        async def take(told: str, fresh: Sequence[RequestLog]) -> None:
+            await self._course.grow(f"{so_far} Now {name}: {told}.", name, fresh)
+
+        return take
+
+    def run_ended(self, trials: Sequence[Trial], run: BenchResult) -> None:
+        """One more run has ended. Raises NotebookError."""
+        name = _run_name(trials[-1].rate_requests_per_s, trials[-1].runs)
+        self.write(unended(trials, self._about.loopback), raw={name: run.logs})
+
+    def write(
+        self,
+        result: CapacityResult,
+        *,
+        raw: Mapping[str, Sequence[RequestLog]] | None = None,
+        ended: bool = False,
+    ) -> str:
+        """What the search has shown; returns the entry's id. Raises NotebookError."""
+        told, document = capacity_sentence(result), capacity_document(result)
+        return self._course.so_far(told, document, about=self._about, raw=raw, ended=ended)
 
 
-def _about(ctx: Context, run: BenchResult, workload: Workload, seconds: float, seed: int) -> About:
-    """What the search rests on, as its last run shows it."""
-    boxes, link = known_machines(ctx, run.boxes)
-    return About(
-        seeds={"load": seed},
-        model=run.model,
-        fingerprint=run.fingerprint,
-        boxes=boxes,
-        link=link,
-        settings={"mode": run.setting, "workload": workload, "seconds": seconds, "url": run.url},
-        loopback=run.loopback,
-    )
+def _run_name(rate: float, run: int) -> str:
+    return f"{say.rate(rate)}, run {run}"
 
 
 def _trial(rate: float, found: Figures) -> Trial:
@@ -120,6 +175,7 @@ def _trial(rate: float, found: Figures) -> Trial:
         inside=found.inside,
         completed=found.completed,
         left=found.left,
+        unjudged=found.unjudged,
     )
 
 

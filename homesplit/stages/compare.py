@@ -20,27 +20,30 @@ from homesplit.core.compare_result import (
     CompareResult,
     ModeRuns,
     background_notes,
+    column_name,
     verdict,
 )
 from homesplit.core.divergence import lossy
 from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan
-from homesplit.core.measured import RequestLog
 from homesplit.core.predict_run import screen_figures
 from homesplit.core.prng import Prng
-from homesplit.core.summary import RunSummary, summarise
+from homesplit.core.summary import RunSummary, summed
 from homesplit.core.trade import trade
+from homesplit.core.window import Window, window
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
-from homesplit.stages.bench import Prepared, Target, make_load, prepared, run_once
+from homesplit.stages.bench import make_load, prepared, run_once
 from homesplit.stages.compare_entry import CompareEntry
-from homesplit.stages.compare_texts import checked_settings, size_for, texts_agree
+from homesplit.stages.compare_texts import Texts, checked_settings, size_for, texts_agree
 from homesplit.stages.context import Context
+from homesplit.stages.load_watch import Keep
 from homesplit.stages.notebook import known_machines
 from homesplit.stages.plan import link_rate
 from homesplit.stages.predicted import Outlooks, predict_modes
 from homesplit.stages.recalibrate import take_back
 from homesplit.stages.serve import set_mode
+from homesplit.stages.target import Prepared, Target
 
 STAGE = "compare"
 SECONDS = 30.0
@@ -52,7 +55,8 @@ class Asked:
 
     workload: Workload
     load: LoadPlan
-    warm_up: float | None
+    seen: Window
+    """What of each run counts."""
     price_per_kwh: float | None
 
 
@@ -62,6 +66,11 @@ class Column:
 
     server: Prepared
     setting: ModeSetting | None
+
+    @property
+    def name(self) -> str:
+        """As its figures and its records are called."""
+        return column_name(self.setting, self.server.endpoint.url)
 
     @property
     def words(self) -> str:
@@ -83,67 +92,77 @@ async def compare(
     plan: LoadPlan | None = None,
     also: Sequence[Target] = (),
     warm_up: float | None = None,
+    drain: float | None = None,
     price_per_kwh: float | None = None,
 ) -> CompareResult:
     """Measure every mode (`colocated:whole`, `split`, …) and say which does better, if any.
 
     A `plan` is a replay, whose requests are offered in place of drawn ones. Each server in `also`
-    is one more column: it gets the same requests in its turn. `warm_up` in seconds overrides the
-    rule. The mode in force before is set again at the end. Raises UsageError, EngineError.
+    is one more column: it gets the same requests in its turn. `warm_up` and `drain` in seconds
+    override the rule. The mode in force before is set again at the end.
+    Raises UsageError, EngineError.
     """
     load = plan or make_load(workload, seconds=seconds, seed=seed)
+    seen = window(load.seconds, warm_up, drain)
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(prepared(target))
         before = _own_setting(server)
         settings = [parse_mode(text, before, _boxes(server)) for text in modes]
         _refuse_twice(settings, modes)
         others = [await stack.enter_async_context(prepared(other)) for other in also]
-        outlooks = await _outlooks(ctx, server, settings, workload, load)
+        outlooks = await _outlooks(ctx, server, settings, workload, load, seen)
         columns = [Column(server=server, setting=setting) for setting in settings]
         columns += [Column(server=other, setting=None) for other in others]
         kept = CompareEntry(
             ctx, repeats=repeats, runs=repeats * len(columns), seed=seed, replayed=plan
         )
-        asked = Asked(workload=workload, load=load, warm_up=warm_up, price_per_kwh=price_per_kwh)
-        try:
-            pooled = await _all_runs(ctx, columns, asked, repeats, outlooks, kept)
-            checked = checked_settings(settings)
-            # Another server is not asked for text: how slow it is takes no time from the check.
-            measured = [mode.pooled.figures for mode in pooled if mode.setting is not None]
-            size = size_for(measured, len(checked), longer=any(map(lossy, checked)))
-            texts = await texts_agree(ctx, server, checked, seed, size)
-        finally:
-            await set_mode(ctx, target.url, target.api_key, before)
-    first = pooled[0].runs[0]
+        asked = Asked(workload=workload, load=load, seen=seen, price_per_kwh=price_per_kwh)
+        with kept.open(server, workload, seen):
+            try:
+                pooled = await _all_runs(ctx, columns, asked, repeats, outlooks, kept)
+                checked = checked_settings(settings)
+                # Another server is not asked for text: how slow it is takes no time from this.
+                measured = [mode.pooled.figures for mode in pooled if mode.setting is not None]
+                size = size_for(measured, len(checked), longer=any(map(lossy, checked)))
+                texts = await texts_agree(ctx, server, checked, seed, size)
+            finally:
+                await set_mode(ctx, target.url, target.api_key, before)
+            result = _result(ctx, pooled, texts, repeats, seed)
+            if server.status is not None:
+                learnt = await asyncio.to_thread(take_back, ctx, server.status, result)
+                result = replace(result, learnt=learnt)
+            return _keep(ctx, kept, result)
+
+
+def _result(
+    ctx: Context, modes: Sequence[ModeRuns], texts: Texts, repeats: int, seed: int
+) -> CompareResult:
+    first = modes[0].runs[0]
     loopback = first.loopback
     link = known_machines(ctx, first.boxes)[1]
-    result = CompareResult(
-        modes=tuple(pooled),
-        verdict=verdict(pooled, loopback),
+    return CompareResult(
+        modes=tuple(modes),
+        verdict=verdict(modes, loopback),
         identical_text=texts.same,
         compared_prompts=texts.checked,
         divergences=texts.divergences,
-        trade=trade(pooled, link_rate(link)),
+        trade=trade(modes, link_rate(link)),
         repeats=repeats,
         seed=seed,
         loopback=loopback,
-        notes=(*_notes(pooled), *((texts.note,) if texts.note else ())),
+        notes=(*_notes(modes), *((texts.note,) if texts.note else ())),
     )
-    if server.status is not None:
-        learnt = await asyncio.to_thread(take_back, ctx, server.status, result)
-        result = replace(result, learnt=learnt)
-    return _keep(ctx, kept, result)
 
 
 def _pooled(
-    column: Column, runs: Sequence[BenchResult], outlooks: Outlooks, index: int
+    column: Column, runs: Sequence[BenchResult], load: LoadPlan, outlooks: Outlooks, index: int
 ) -> ModeRuns:
     own = column.setting is not None
     return ModeRuns(
         setting=column.setting,
         url=None if own else column.server.endpoint.url,
         runs=tuple(runs),
-        pooled=_summary(runs),
+        pooled=_summary(runs, load),
         predicted=outlooks.each[index] if own else None,
         predicted_why=outlooks.why[index] if own else "nothing is known of another server's boxes",
     )
@@ -219,12 +238,15 @@ async def _outlooks(
     settings: Sequence[ModeSetting],
     workload: Workload,
     load: LoadPlan,
+    seen: Window,
 ) -> Outlooks:
     """What the simulator expects of the very same requests, before the first is sent."""
     if server.status is None:
         return Outlooks(each=(None,) * len(settings), why=("the server told no boxes",))
     ctx.emit(StageStarted(stage=STAGE, sentence="Predicting what will be measured."))
-    return await asyncio.to_thread(predict_modes, ctx, server.status, settings, workload, load)
+    return await asyncio.to_thread(
+        predict_modes, ctx, server.status, settings, workload, load, seen
+    )
 
 
 async def _all_runs(
@@ -245,19 +267,32 @@ async def _all_runs(
             told = f"Round {turn + 1} of {repeats}: {columns[index].words}."
             ctx.emit(StageStarted(stage=STAGE, sentence=told))
             salt = salts.fork(turn, index).bits()
-            runs[index].append(await _column_run(ctx, columns[index], asked, salt))
-            made = modes[index] = _pooled(columns[index], runs[index], outlooks, index)
+            keep = kept.keep(columns[index].name, turn + 1)
+            runs[index].append(await _column_run(ctx, columns[index], asked, salt, keep))
+            made = modes[index] = _pooled(columns[index], runs[index], asked.load, outlooks, index)
             # Into the notebook before it is shown: nothing that was seen may be lost.
             kept.run_ended([mode for mode in modes if mode is not None], made)
             ctx.emit(_told(columns[index], made))
     return [mode for mode in modes if mode is not None]
 
 
-async def _column_run(ctx: Context, column: Column, asked: Asked, salt: int) -> BenchResult:
+async def _column_run(
+    ctx: Context, column: Column, asked: Asked, salt: int, keep: Keep
+) -> BenchResult:
     server = column.server
     if column.setting is not None:
         await set_mode(ctx, server.target.url, server.target.api_key, column.setting)
-    run = await run_once(ctx, server, asked.workload, asked.load, salt=salt, warm_up=asked.warm_up)
+    seen = asked.seen
+    run = await run_once(
+        ctx,
+        server,
+        asked.workload,
+        asked.load,
+        salt=salt,
+        warm_up=seen.warm_up_s,
+        drain=seen.drain_s,
+        keep=keep,
+    )
     return replace(run, setting=column.setting, price_per_kwh=asked.price_per_kwh)
 
 
@@ -273,38 +308,22 @@ def _told(column: Column, made: ModeRuns) -> CompareRun:
     )
 
 
-def _summary(runs: Sequence[BenchResult]) -> RunSummary:
-    """One summary over all repeats: the runs stand one after the other on one clock."""
+def _summary(runs: Sequence[BenchResult], load: LoadPlan) -> RunSummary:
+    """One summary over all repeats, each counted in its own window."""
     first = runs[0]
     if len(runs) == 1:
         # What stands beside the figures of a run is told of all runs together.
         own = tuple(note for note in first.summary.notes if note not in first.beside)
         return replace(first.summary, notes=own)
-    start = first.summary.warm_up_s
-    shift_s = 0.0
-    moved: list[RequestLog] = []
-    for run in runs:
-        for log in run.logs:
-            if log.due_s < start:
-                continue
-            moved.append(
-                replace(
-                    log,
-                    due_s=log.due_s + shift_s,
-                    sent_s=log.sent_s + shift_s,
-                    arrival_s=tuple(moment + shift_s for moment in log.arrival_s),
-                    ended_s=None if log.ended_s is None else log.ended_s + shift_s,
-                )
-            )
-        shift_s += run.summary.figures.window_s
-    whole = LoadPlan(
-        workload=first.workload.name,
-        seed=first.seed,
-        seconds=start + shift_s,
-        closed=False,
-        requests=(),
+    seen = first.summary.window
+    return summed(
+        [[log for log in run.logs if seen.counts(log.due_s)] for run in runs],
+        seen,
+        sum(run.summary.figures.window_s for run in runs),
+        first.workload.targets,
+        left_out=sum(run.summary.left_out for run in runs),
+        notes=load.notes,
     )
-    return summarise(whole, moved, first.workload.targets, warm_up=start)
 
 
 def _notes(modes: Sequence[ModeRuns]) -> tuple[str, ...]:

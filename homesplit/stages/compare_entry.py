@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from homesplit.core.bench_result import BenchResult
 from homesplit.core.compare_result import CompareResult, ModeRuns, compare_document, unended
 from homesplit.core.entry import About
 from homesplit.core.load import LoadPlan
+from homesplit.core.measured import RequestLog
+from homesplit.core.say import counted
+from homesplit.core.window import Window
+from homesplit.core.workload import Workload
 from homesplit.stages.context import Context
+from homesplit.stages.load_watch import Keep
 from homesplit.stages.notebook import Course, known_machines
+from homesplit.stages.run_entry import about_server
+from homesplit.stages.target import Prepared
 
 
 class CompareEntry:
@@ -21,6 +29,7 @@ class CompareEntry:
     ) -> None:
         """`runs` is how many there will be in all."""
         self._ctx = ctx
+        self._done = 0
         self._course = Course(ctx, "comparison")
         self._repeats = repeats
         self._runs = runs
@@ -28,10 +37,38 @@ class CompareEntry:
         self._raw: dict[str, Sequence[Any]] = {"offered": replayed.requests} if replayed else {}
         """What the next writing adds."""
 
+    @contextlib.contextmanager
+    def open(
+        self, server: Prepared, workload: Workload, seen: Window
+    ) -> Generator[None, None, None]:
+        """The entry is there from the beginning of the block on. Raises NotebookError."""
+        settings = self._settings(workload, seen)
+        seeds = {"load": self._seed}
+        about = about_server(self._ctx, server, seeds=seeds, settings=settings)
+        nothing: dict[str, Any] = {"modes": [], "repeats": self._repeats, "seed": self._seed}
+        self._course.so_far(self._unended("begun"), nothing, about=about, raw=self._raw)
+        self._raw = {}
+        with self._course.open():
+            yield
+
+    def _unended(self, told: str) -> str:
+        runs = counted(self._runs, "run")
+        return f"Comparison, not ended: {self._done} of {runs} done; {told}."
+
+    def keep(self, name: str, turn: int) -> Keep:
+        """Takes the requests of run `turn` of the column `name` as they end."""
+
+        async def take(told: str, fresh: Sequence[RequestLog]) -> None:
+            run = f"{name} round {turn}"
+            await self._course.grow(self._unended(f"{run}, {told}"), run, fresh)
+
+        return take
+
     def run_ended(self, modes: Sequence[ModeRuns], last: ModeRuns) -> None:
         """One more run of `last` has ended; `modes` are all that have figures. NotebookError."""
         name, run = f"{last.name} round {len(last.runs)}", last.runs[-1]
         self._raw[name] = run.logs
+        self._done += 1
         if run.timed is not None and run.timed.records:
             self._raw[f"{name}, router"] = run.timed.records
         so_far = unended(modes, repeats=self._repeats, runs=self._runs, seed=self._seed)
@@ -57,11 +94,15 @@ class CompareEntry:
             fingerprint=first.fingerprint,
             boxes=boxes,
             link=link,
-            settings={
-                "workload": first.workload,
-                "seconds": first.seconds,
-                "repeats": self._repeats,
-                "warm_up_s": first.summary.warm_up_s,
-            },
+            settings=self._settings(first.workload, first.summary.window),
             loopback=result.loopback,
         )
+
+    def _settings(self, workload: Workload, seen: Window) -> dict[str, Any]:
+        return {
+            "workload": workload,
+            "seconds": seen.offered_s,
+            "repeats": self._repeats,
+            "warm_up_s": seen.warm_up_s,
+            "drain_s": seen.drain_s,
+        }

@@ -28,17 +28,20 @@ from homesplit.core.entry import About
 from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.prompts import messages
+from homesplit.core.window import window
 from homesplit.core.workload import Workload
 from homesplit.io.endpoint import Endpoint
 from homesplit.io.local_engine import LocalEngine, local_engine
 from homesplit.io.model_files import shape_of_folder
 from homesplit.io.reference import reference_texts
-from homesplit.stages.bench import Prepared, Target, keep_run, make_load, prepared, run_once
+from homesplit.stages.bench import make_load, prepared, run_once
 from homesplit.stages.context import Context
 from homesplit.stages.export import export_entries
 from homesplit.stages.model import get_model, model_name
 from homesplit.stages.notebook import record
+from homesplit.stages.run_entry import RunEntry
 from homesplit.stages.serve import set_mode
+from homesplit.stages.target import Prepared, Target
 
 STAGE = "demo"
 MODEL = "smollm2-135m"
@@ -139,8 +142,12 @@ async def _run_mode(
     told = f"Running {label(setting)} for {plan.seconds:.0f} s."
     ctx.emit(StageStarted(stage=STAGE, sentence=told))
     await set_mode(ctx, engine.url, None, setting)
-    result = await run_once(ctx, server, workload, plan, warm_up=0.0)
-    result = keep_run(ctx, result)
+    entry = RunEntry(ctx, server, workload, plan)
+    with entry.open(window(plan.seconds, 0.0, 0.0)):
+        made = await run_once(
+            ctx, server, workload, plan, warm_up=0.0, drain=0.0, keep=entry.so_far
+        )
+        result = entry.ended(made)
     ctx.emit(
         CompareRun(
             mode=setting.mode, prefill=setting.prefill, figures=result.summary.figures, repeats=1

@@ -15,6 +15,7 @@ from homesplit.errors import NotebookError, UsageError
 from homesplit.io.box_store import load_boxes
 from homesplit.io.notebook import Notebook
 from homesplit.stages.context import Context
+from homesplit.stages.notebook import page_of
 from homesplit.view.notebook_pages import Page, csv_text, ipynb, jsonl, markdown
 from homesplit.view.redact import Redaction, box_names
 
@@ -81,7 +82,7 @@ def export(
 
 
 def _page(notebook: Notebook, entry: Entry, everything: Sequence[Entry]) -> Page:
-    page: Page = msgspec.to_builtins(entry)
+    page = page_of(entry)
     page["raw"] = {name: list(rows) for name, rows in notebook.raw(entry.id).items()}
     notes = [note for note in everything if note.on_entry == entry.id]
     page["notes"] = [msgspec.to_builtins(note) for note in notes]

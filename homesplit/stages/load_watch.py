@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from homesplit.core.events import Event, Progress, RequestDone
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
+from homesplit.errors import NotebookError
 from homesplit.stages.context import Context
 
 TELL_EVERY_S = 1.0
@@ -23,13 +24,19 @@ MAX_EVENTS = 500_000
 """Of one run; the oldest step events beyond it are not kept."""
 
 
-class LoadCounter:
-    """Counts what has ended and tells it once a second."""
+Keep = Callable[[str, Sequence[RequestLog]], Awaitable[None]]
+"""Takes what is about to be told of a run, and the requests that ended since the last time."""
 
-    def __init__(self, ctx: Context, plan: LoadPlan, stage: str) -> None:
+
+class LoadCounter:
+    """Counts what has ended and tells it once a second; what is told was kept before."""
+
+    def __init__(self, ctx: Context, plan: LoadPlan, stage: str, keep: Keep | None = None) -> None:
         self._ctx = ctx
         self._plan = plan
         self._stage = stage
+        self._keep = keep
+        self._fresh: list[RequestLog] = []
         self._ended = 0
         self._bad: Counter[str] = Counter()
         self._began = time.monotonic()
@@ -37,6 +44,8 @@ class LoadCounter:
     def count(self, log: RequestLog) -> None:
         """One request has ended."""
         self._ended += 1
+        if self._keep is not None:
+            self._fresh.append(log)
         if log.outcome != "completed":
             self._bad[log.outcome] += 1
 
@@ -57,6 +66,8 @@ class LoadCounter:
             await asyncio.sleep(TELL_EVERY_S)
             passed_s = time.monotonic() - self._began
             left_s = max(0.0, self._plan.seconds - passed_s)
+            told = f"{passed_s:.0f} s: {ended_words(self._ended, self._bad)}"
+            await self._kept(told)
             self._ctx.emit(
                 Progress(
                     stage=self._stage,
@@ -65,9 +76,21 @@ class LoadCounter:
                     total=self._plan.seconds,
                     unit="s",
                     left_s=left_s,
-                    sentence=f"{passed_s:.0f} s: {ended_words(self._ended, self._bad)}",
+                    sentence=told,
                 )
             )
+
+    async def _kept(self, told: str) -> None:
+        """Into the notebook before it is shown; a run goes on where that can't be."""
+        if self._keep is None:
+            return
+        fresh, self._fresh = self._fresh, []
+        try:
+            await self._keep(told, fresh)
+        except NotebookError as error:
+            self._keep = None
+            said = f"This run is not in the notebook as it goes: {error.sentence()}"
+            self._ctx.emit(Progress(stage=self._stage, step="write", sentence=said))
 
 
 def ended_words(ended: int, bad: Mapping[str, int]) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from homesplit.core.entry import About, Entry, EntryKind, labelled
 from homesplit.core.events import EntryWritten, Progress
-from homesplit.errors import NotebookError, UsageError
+from homesplit.errors import HomesplitError, NotebookError, UsageError
 from homesplit.io import probe_store
 from homesplit.io.notebook import Notebook
+from homesplit.io.own_process import own_mark, still_runs
 from homesplit.io.versions import git_hash, versions
 from homesplit.stages.context import Context
 
@@ -47,7 +51,7 @@ class Course:
     def __init__(self, ctx: Context, kind: EntryKind) -> None:
         self._ctx = ctx
         self._kind: EntryKind = kind
-        self._id: str | None = None
+        self._entry: Entry | None = None
 
     def so_far(
         self,
@@ -62,15 +66,51 @@ class Course:
 
         Raises NotebookError.
         """
-        known, notebook = _versioned(about), _notebook(self._ctx)
-        told = labelled(sentence, known.loopback)
-        if self._id is None:
+        known, notebook = _versioned(replace(about, process=own_mark())), _notebook(self._ctx)
+        told, key = labelled(sentence, known.loopback), self._entry and self._entry.id
+        if key is None:
             entry = notebook.write(self._kind, told, body, about=known, raw=raw, ended=ended)
         else:
-            entry = notebook.amend(self._id, told, body, about=known, raw=raw, ended=ended)
-        self._id = entry.id
+            entry = notebook.amend(key, told, body, about=known, raw=raw, ended=ended)
+        self._entry = entry
         _tell(self._ctx, entry)
         return entry.id
+
+    async def grow(self, sentence: str, name: str, rows: Sequence[Any]) -> None:
+        """More raw records of what goes on now; not told, for it comes every second.
+
+        Raises NotebookError.
+        """
+        await asyncio.to_thread(self._grow, sentence, name, rows)
+
+    def _grow(self, sentence: str, name: str, rows: Sequence[Any]) -> None:
+        entry = self._entry
+        if entry is None or entry.ended:
+            return
+        told = labelled(sentence, entry.about.loopback)
+        self._entry = _notebook(self._ctx).grow(entry.id, told, name, rows)
+
+    def broken_off(self, error: BaseException) -> None:
+        """It ends before its end, for this reason; what has been kept of it stays."""
+        if self._entry is None or self._entry.ended:
+            return
+        why = error.what.rstrip(".") if isinstance(error, HomesplitError) else None
+        stopped = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
+        told = "by its user" if stopped else f"by an error: {why or type(error).__name__}"
+        sentence = f"{self._entry.sentence.rstrip()} Broken off {told}."
+        with contextlib.suppress(NotebookError):
+            # The reason is told anyway, by whom it came from; it must not be replaced here.
+            self._grow(sentence, "", ())
+            _tell(self._ctx, self._entry)
+
+    @contextlib.contextmanager
+    def open(self) -> Generator[None, None, None]:
+        """While the block lasts it is measured; an error that ends the block is written down."""
+        try:
+            yield
+        except BaseException as error:
+            self.broken_off(error)
+            raise
 
 
 def record_if_possible(
@@ -114,6 +154,18 @@ def show_entry(ctx: Context, text: str) -> tuple[Entry, dict[str, tuple[Any, ...
 def notes_on(ctx: Context, entry_id: str) -> tuple[Entry, ...]:
     """The notes written to one entry, oldest first."""
     return tuple(e for e in list_entries(ctx, "note") if e.on_entry == entry_id)
+
+
+def goes_on(entry: Entry) -> bool:
+    """Whether an entry that has not ended is still being measured by a process of this machine."""
+    process = entry.about.process
+    return not entry.ended and process is not None and still_runs(process)
+
+
+def page_of(entry: Entry) -> dict[str, Any]:
+    """An entry as plain values; of one that has not ended also whether it still goes on."""
+    page: dict[str, Any] = msgspec.to_builtins(entry)
+    return page if entry.ended else {**page, "goes_on": goes_on(entry)}
 
 
 def add_note(ctx: Context, text: str, *, entry: str | None = None) -> str:

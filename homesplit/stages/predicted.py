@@ -17,7 +17,7 @@ from homesplit.core.machine import BoxProfile
 from homesplit.core.predict_run import Predicted, predict_run
 from homesplit.core.scene import Scene
 from homesplit.core.shape import ModelShape
-from homesplit.core.summary import warm_up_s
+from homesplit.core.window import Window
 from homesplit.core.workload import Workload
 from homesplit.errors import HomesplitError
 from homesplit.io import calibration_store, probe_store, profiles
@@ -40,21 +40,25 @@ def predict_modes(
     settings: Sequence[ModeSetting],
     workload: Workload,
     load: LoadPlan,
+    seen: Window,
 ) -> Outlooks:
-    """What each setting is predicted to do with `load`; never raises for lack of knowledge."""
+    """What each setting is predicted to do with `load`, of which `seen` counts.
+
+    Never raises for lack of knowledge.
+    """
     try:
         scene = scene_of(ctx, status, workload)
     except HomesplitError as error:
         return Outlooks(each=(None,) * len(settings), why=(error.sentence(),) * len(settings))
-    found = [_one(scene, setting, workload, load) for setting in settings]
+    found = [_one(scene, setting, workload, load, seen) for setting in settings]
     return Outlooks(each=tuple(p for p, _ in found), why=tuple(why for _, why in found))
 
 
 def _one(
-    scene: Scene, setting: ModeSetting, workload: Workload, load: LoadPlan
+    scene: Scene, setting: ModeSetting, workload: Workload, load: LoadPlan, seen: Window
 ) -> tuple[Predicted | None, str | None]:
     try:
-        return predict_run(scene, setting, workload, load, warm_up_s(load.seconds)), None
+        return predict_run(scene, setting, workload, load, seen), None
     except KeyError as error:
         pair = error.args[0]
         if isinstance(pair, tuple):

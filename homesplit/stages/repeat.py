@@ -54,7 +54,9 @@ def repeatable(entry: Entry, raw: Raw) -> bool:
     """Whether an entry holds what it takes to measure it again."""
     if entry.kind in ("probe", "plan"):
         return True
-    return _is_capacity(entry) or (entry.kind in ("run", "comparison") and bool(raw))
+    if entry.kind == "comparison":
+        return bool(raw) and bool(entry.body.get("modes"))
+    return _is_capacity(entry) or (entry.kind == "run" and bool(raw))
 
 
 def needs_server(entry: Entry) -> bool:
@@ -134,9 +136,10 @@ async def _run_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -> Ag
             salt=entry.about.seeds.get("salt", 0) + entry.number,
             plan=plan,
             warm_up=float(body["warm_up_s"]),
+            drain=float(body.get("drain_s", 0.0)),
         )
     then = _logs(raw["requests"])
-    found = change("run", [then], [result.logs], workload.targets, result.summary.warm_up_s)
+    found = change("run", [then], [result.logs], workload.targets, result.summary.window)
     return str(result.entry), [found]
 
 
@@ -192,13 +195,14 @@ async def _compare_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -
         plan=_replayed(entry, raw, workload, seconds),
         also=also,
         warm_up=settings.get("warm_up_s"),
+        drain=settings.get("drain_s", 0.0),
     )
     changes: list[Change] = []
     for mode in result.modes:
         rounds = [f"{mode.name} round {turn + 1}" for turn in range(result.repeats)]
         then = [_logs(raw.get(name, ())) for name in rounds]
         now = [run.logs for run in mode.runs]
-        changes.append(change(mode.name, then, now, workload.targets, mode.pooled.warm_up_s))
+        changes.append(change(mode.name, then, now, workload.targets, mode.pooled.window))
     return str(result.entry), changes
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from homesplit.view import numbers
+from homesplit.view import notebook_words, numbers
+from homesplit.view.figures_table import figures_table
 from homesplit.view.notebook_kinds import kind_tables
+from homesplit.view.notebook_pages import measured_rows
 from homesplit.view.spans import (
     EMPTY,
     Line,
@@ -30,7 +32,6 @@ _FIGURES = (
 LABEL = 26
 CELL = 34
 """A longer cell is a sentence."""
-UNENDED = "This measurement had not ended when this was written."
 CHART_ROWS = 6
 _GAP_BOUNDS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -39,10 +40,13 @@ def entry_page(
     entry: Mapping[str, Any],
     raw: Mapping[str, Sequence[Mapping[str, Any]]],
     notes: Sequence[str],
-    text: str,
+    text: str | None,
     width: int,
 ) -> Lines:
-    """`entry` as plain values, `raw` its records by name, `text` the whole of it for the end."""
+    """`entry` as plain values, `raw` its records by name, `text` the whole of it for the end.
+
+    Without `text` its figures are all there is: sentence, what was asked, pictures, table, notes.
+    """
     body = entry.get("body")
     found = body if isinstance(body, dict) else {}
     rows: list[Line] = [
@@ -50,16 +54,23 @@ def entry_page(
         line(Span(f"{entry.get('kind', '')}, {str(entry.get('at', ''))[:16]}", "dim")),
         EMPTY,
     ]
-    kind = entry.get("kind")
-    if not entry.get("ended", True):
-        rows.extend((line(Span(UNENDED, "bad")), EMPTY))
-    tables = kind_tables(dict(entry))
+    kind, page = entry.get("kind"), {"about": {}, **entry}
+    if unended := notebook_words.unended(page):
+        rows.extend((*wrap(unended, width, "bad"), EMPTY))
+    for told in (notebook_words.asked(page), notebook_words.machines(page)):
+        if told:
+            rows.extend((*wrap(told.replace("**", ""), width, "dim"), EMPTY))
+    tables = kind_tables(page)
+    if figures := figures_table(page):
+        rows.extend(_table("", figures, width))
     if kind == "comparison":
         rows.extend(_comparison(found, width))
     elif kind == "run" and not tables:
         rows.extend(_run(found, raw.get("requests", ()), width))
     for title, table in tables:
         rows.extend(_table(title, table, width))
+    for told in notebook_words.beside(page, measured_rows(page)):
+        rows.extend(_listed(told.replace("**", ""), width))
     for note in notes:
         rows.extend((Span("✎ ", "key"), *part) for part in wrap(note, width - 2))
     if notes:
@@ -67,9 +78,17 @@ def entry_page(
     counts = ", ".join(f"{name}: {len(records)}" for name, records in raw.items())
     if counts:
         rows.extend(wrap(f"Raw records kept ({counts}).", width, "dim"))
+    if text is None:
+        return tuple(rows)
     rows.append(line(Span("All of it", "dim")))
     rows.extend(crop(line(Span(clean(one), "dim")), width) for one in text.split("\n"))
     return tuple(rows)
+
+
+def _listed(told: str, width: int) -> Lines:
+    """A point of a list, its further lines indented."""
+    first, *others = wrap(told, max(width - 2, 10))
+    return (line("- ", *first), *(line("  ", *other) for other in others))
 
 
 # ----------------------------------------------------------------------- comparison

@@ -14,7 +14,7 @@ import msgspec
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.view import notebook_words, svg
 from homesplit.view.notebook_kinds import figure_rows, kind_tables
-from homesplit.view.notebook_words import INTRO, REPLACED, UNENDED
+from homesplit.view.notebook_words import INTRO, REPLACED
 
 Page = dict[str, Any]
 """An entry as builtins, with its raw records under `raw`."""
@@ -119,12 +119,13 @@ def _head(replaced: bool) -> str:
 def _markdown_page(page: Page) -> str:
     measured = measured_rows(page)
     told = (notebook_words.asked(page), notebook_words.machines(page))
+    unended = notebook_words.unended(page)
     beside = [f"- {line}" for line in notebook_words.beside(page, measured)]
     lines = [
         _heading(page),
         page["sentence"],
         *_label(page),
-        *([UNENDED] if not page.get("ended", True) else []),
+        *([f"*{unended}*"] if unended else []),
         *(paragraph for paragraph in told if paragraph),
         *_markdown_table(table(page)),
         *(part for named in kind_tables(page) for part in _titled_table(*named)),

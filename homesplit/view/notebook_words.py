@@ -20,12 +20,18 @@ request to its first token, as its reader sees it; **TPOT** is (last − first t
 by, added up. **Attainment** is the share of offered requests, refused and failed ones included, \
 inside both targets, and **goodput** is the rate of those inside. A cancelled request, whose user \
 gave up, is a miss where it was outside already, else it counts neither way. Percentiles are over \
-requests. Unless a run was told another warm-up, its first tenth (at most 5 s) is counted \
-nowhere; every request's raw record is in the `.jsonl` and `.ipynb` forms. Intervals are 95 % \
-intervals over requests (bootstrap; Wilson's of attainment and goodput): they tell how far another \
-run of the same length may lie from this one, not what another machine would give."""
+requests. Unless a run was told otherwise, what was due in its first and in its last tenth (at \
+most 5 s each: warm-up and drain) is counted nowhere; every request's raw record is in the \
+`.jsonl` and `.ipynb` forms. Intervals are 95 % intervals over requests (bootstrap; Wilson's of \
+attainment and goodput): they tell how far another run of the same length may lie from this one, \
+not what another machine would give."""
 
-UNENDED = "*This measurement had not ended when this was written.*"
+UNENDED = "This measurement had not ended when this was written."
+GOES_ON = "This measurement is going on."
+BROKEN_OFF = (
+    "This measurement was broken off: its process ended before it did. What was told of it until "
+    "then is kept."
+)
 
 REPLACED = """Machines are called box A, box B, … here, the same letter everywhere in this file; \
 other names, addresses and host keys are replaced too. `homesplit notebook export --names` keeps \
@@ -38,6 +44,14 @@ _INTERVALS = (
     ("attainment", "attainment"),
     ("goodput_requests_per_s", "goodput [requests/s]"),
 )
+
+
+def unended(page: Page) -> str | None:
+    """What must be known of an entry that has not ended, None of one that has."""
+    if page.get("ended", True):
+        return None
+    goes_on = page.get("goes_on")
+    return UNENDED if goes_on is None else GOES_ON if goes_on else BROKEN_OFF
 
 
 def asked(page: Page) -> str | None:
@@ -154,7 +168,9 @@ def _interval(found: dict[str, Any] | None) -> str:
 def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     """What the figures can't say by themselves, a line each."""
     body = page["body"] if isinstance(page.get("body"), dict) else {}
-    said = [line for name, figures in rows for line in _of_row(name, figures)]
+    rules = dict.fromkeys(figures.get("window_rule") for _, figures in rows)
+    said = [f"counted: {rule}".removesuffix(".") for rule in rules if rule]
+    said += [line for name, figures in rows for line in _of_row(name, figures)]
     if "identical_text" in body:
         same, count = body["identical_text"], body.get("compared_prompts", 0)
         word = {True: "identical", False: "**not identical**"}.get(same, "not compared")

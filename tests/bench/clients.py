@@ -181,7 +181,18 @@ def _homesplit(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     words = [sys.executable, "-m", "homesplit", "bench", "--url", url, "--api", "completions"]
     words += ["--prompt-tokens", str(PROMPT_TOKENS), "--output-tokens", str(TOKENS)]
     words += ["--rate", str(args.rate), "--seconds", str(args.requests / args.rate)]
-    words += ["--burstiness", "0", "--warm-up", "0", "--seed", "1", "--no-notebook", "--json"]
+    words += [
+        "--burstiness",
+        "0",
+        "--warm-up",
+        "0",
+        "--drain",
+        "0",
+        "--seed",
+        "1",
+        "--no-notebook",
+        "--json",
+    ]
     words += ["--ttft", str(TTFT_S), "--tpot", str(TPOT_S)]
     told = json.loads(_call(words, folder))
     return {

@@ -1,6 +1,7 @@
 """Is the recommended mode the best measured one? A grid of cells on two boxes of the lab.
 
     python -m tests.bench.decisions [--cells equal/20mbit/quiet,…] [--rounds 1] [--weights int8]
+    python -m tests.bench.decisions --since 2026-11-30T12:00 --minutes 25
     python -m tests.bench.decisions --report
     python -m tests.bench.decisions --again
 
@@ -166,7 +167,9 @@ async def measure_cell(spec: dict[str, Any]) -> dict[str, Any]:
             for place, name in enumerate(names):
                 await set_mode(ctx, target.url, target.api_key, runs[name].setting)
                 salt = salts.fork(turn, place).bits()
-                run = await run_once(ctx, server, asked.workload, load, salt=salt, warm_up=0.0)
+                run = await run_once(
+                    ctx, server, asked.workload, load, salt=salt, warm_up=0.0, drain=0.0
+                )
                 measured[name].append(run.summary.figures)
     recommended = _name_of(plan.modes[0])
     return {
@@ -389,12 +392,12 @@ def say(sentence: str) -> None:
     print(datetime.now(UTC).strftime("%H:%M:%S"), sentence, file=sys.stderr, flush=True)
 
 
-def done_cells() -> dict[str, dict[str, Any]]:
-    """The newest line of each measured cell."""
+def done_cells(since: str = "") -> dict[str, dict[str, Any]]:
+    """The newest line of each measured cell, of those measured at `since` or later."""
     if not LINES.exists():
         return {}
     lines = [json.loads(line) for line in LINES.read_text().splitlines()]
-    return {line["cell"]: line for line in lines}
+    return {line["cell"]: line for line in lines if line["at"] >= since}
 
 
 def regret(line: dict[str, Any]) -> float | None:
@@ -625,6 +628,7 @@ def main() -> None:
     parser.add_argument("--weights", choices=("same", "int8"), default="same")
     parser.add_argument("--lock", type=Path, help="a file that is locked while measuring")
     parser.add_argument("--subnet", default="10.96.0.0/24")
+    parser.add_argument("--since", default="", help="what was measured before is measured anew")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--again", action="store_true", help="predict the measured cells anew")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
@@ -638,7 +642,8 @@ def main() -> None:
     elif not args.report:
         wanted = args.cells.split(",") if args.cells else all_cells()
         for pair in PAIRS:
-            cells = [c for c in wanted if c.startswith(f"{pair}/") and c not in done_cells()]
+            done = done_cells(args.since)
+            cells = [c for c in wanted if c.startswith(f"{pair}/") and c not in done]
             if cells:
                 run_pair(pair, cells, args)
     TABLE.write_text(report())

@@ -105,7 +105,9 @@ async def one_mode(
     """Measure a mode and simulate it."""
     await set_mode(ctx, url, None, setting)
     async with prepared(Target(url=url)) as server:
-        run = await run_once(ctx, server, workload, load, salt=hash(setting.mode) or 1, warm_up=0.0)
+        run = await run_once(
+            ctx, server, workload, load, salt=hash(setting.mode) or 1, warm_up=0.0, drain=0.0
+        )
     boxes = (setting.decode_box or "left",) if setting.mode == "colocated" else BOXES
     arrangement, ttft_s = Arrangement(setting=setting, boxes=boxes), workload.targets.ttft_s
     result = simulate(scene, arrangement, load, until_s=load.seconds, ttft_target_s=ttft_s)

@@ -12,6 +12,7 @@ import pytest
 from homesplit.cli.main import run
 from tests.io.fake_openai import FakeServer, Manners, fake_server
 
+ALL = ("--warm-up", "0", "--drain", "0")
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.0000000,900,100
 2023-11-16 18:15:46.0500000,90,10
@@ -25,7 +26,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def told(capsys: pytest.CaptureFixture[str], server: FakeServer, *words: str) -> Any:
     """The document that `bench` prints."""
-    argv = ["bench", "--url", server.url, "--json", "--seed", "1", "--warm-up", "0", *words]
+    argv = [
+        "bench",
+        "--url",
+        server.url,
+        "--json",
+        "--seed",
+        "1",
+        "--warm-up",
+        "0",
+        "--drain",
+        "0",
+        *words,
+    ]
     await asyncio.to_thread(run, argv)
     return json.loads(capsys.readouterr().out)
 

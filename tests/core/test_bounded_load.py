@@ -10,6 +10,7 @@ from homesplit.core.load import Extent, bounded_load
 from homesplit.core.predict import outlook
 from homesplit.core.predict_run import predict_run
 from homesplit.core.simulate import simulate
+from homesplit.core.window import window
 from homesplit.core.workload import Arrivals, Targets, Workload
 from tests.core.test_decide import ask, box, load
 
@@ -45,12 +46,13 @@ def test_the_outlook_of_a_load_that_ends_is_the_prediction_of_its_run() -> None:
     targets = Targets(ttft_s=8.0, tpot_s=0.2)
     asked = ask(work=structs.replace(bursts(), targets=targets), targets=targets)
     scene = build_scene(asked)
+    load = bounded_load(bursts(), SHORT)
     for each in arrangements(asked, scene):
         made = outlook(scene, each, asked.workload, targets, 240, SHORT)
-        run = predict_run(scene, each.setting, asked.workload, bounded_load(bursts(), SHORT), 0.0)
+        run = predict_run(scene, each.setting, asked.workload, load, window(load.seconds, 0.0, 0.0))
         assert run.goodput_requests_per_s == made.goodput
         assert run.ttft_s.p50 == made.figures.ttft_s.p50
-        assert made.figures.offered == len(bounded_load(bursts(), SHORT).requests)
+        assert made.figures.offered == len(load.requests)
 
 
 def test_a_short_burst_is_not_judged_by_the_queue_of_a_load_that_goes_on() -> None:

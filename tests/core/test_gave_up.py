@@ -10,6 +10,7 @@ from homesplit.core.capacity import Trial, with_run
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
 from homesplit.core.summary import summarise
+from homesplit.core.window import window
 from homesplit.core.workload import Targets
 
 TARGETS = Targets(ttft_s=1.0, tpot_s=0.1)
@@ -97,7 +98,9 @@ DRIVEN_AWAY = log(3, arrival_s=(), cancelled_s=3.0)
 
 
 def test_attainment_is_over_those_who_stayed_or_were_driven_away() -> None:
-    found = summarise(PLAN, [SERVED, SLOW, IMPATIENT, DRIVEN_AWAY], TARGETS, warm_up=0.0).figures
+    found = summarise(
+        PLAN, [SERVED, SLOW, IMPATIENT, DRIVEN_AWAY], TARGETS, warm_up=0.0, drain=0.0
+    ).figures
     assert (found.offered, found.completed, found.cancelled, found.left) == (4, 2, 2, 1)
     assert (found.inside, found.judged, found.attainment) == (1, 3, 1 / 3)
 
@@ -119,6 +122,6 @@ def test_a_rate_is_not_called_too_much_for_users_who_gave_up_before_anything_was
 def test_a_repeated_run_is_held_against_the_former_by_the_requests_that_both_judged() -> None:
     then = [log(n, arrival_s=(0.5, 0.55)) for n in range(30)]
     now = [*then[:20], *(log(n, arrival_s=(0.5,), cancelled_s=0.52) for n in range(20, 30))]
-    found = change("run", [then], [now], TARGETS, 0.0)
+    found = change("run", [then], [now], TARGETS, window(10.0, 0.0, 0.0))
     assert (found.attainment_then, found.attainment_now) == (1.0, 1.0)
     assert found.low is not None and found.high is not None and found.low < 0.0 < found.high

@@ -10,6 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from homesplit.core.arrivals import send_times
+from homesplit.core.candidates import longest_tokens
+from homesplit.core.ledger import classes_of
 from homesplit.core.load import plan_load
 from homesplit.core.prng import Prng
 from homesplit.core.prompts import TokenFit, fit_tokens, messages
@@ -110,6 +112,25 @@ def test_a_shared_prefix_is_the_same_text_inside_a_group_only() -> None:
     assert len(starts) == 2
     assert len({text(r) for r in plan.requests}) == len(plan.requests)
     assert all(r.prompt_tokens == 20 for r in plan.requests)
+
+
+@pytest.mark.parametrize(
+    ("shared", "turns", "first", "longest"),
+    [(0, 1, 20, 28), (12, 1, 20, 28), (12, 3, 20, 84), (50, 1, 51, 59), (50, 3, 51, 51 + 40 + 24)],
+    ids=["nothing shared", "a part", "a part, in turns", "longer than prompts", "longer, in turns"],
+)
+def test_a_shared_prefix_is_a_part_of_the_first_prompt_for_load_and_advice_alike(
+    shared: int, turns: int, first: int, longest: int
+) -> None:
+    asked = workload(shared_prefix_tokens=shared, turns=turns)
+    sent = plan_load(asked, seed=3, seconds=5).requests
+    assert {r.prompt_tokens for r in sent if r.turn == 0} == {first}
+    assert asked.first_prompt_tokens(20) == first
+    last = [r for r in sent if r.turn == turns - 1]
+    assert {r.prompt_tokens + r.output_tokens for r in last} == {longest}
+    assert longest_tokens(asked) == longest
+    (kind, *_) = classes_of(replace(asked, classes=asked.classes * 2))
+    assert kind.prompt_tokens == first
 
 
 def test_later_turns_repeat_the_earlier_ones_and_wait_for_them() -> None:

@@ -46,7 +46,14 @@ def with_arrivals(**given: object) -> Workload:
             replace(with_arrivals(rate_requests_per_s=1.0), turns=3),
             "At 1 conversation/s of 3 turns, of Chat",
         ),
-        (replace(LOAD, source="trace"), "Replaying Chat"),
+        (
+            replace(LOAD, source="trace", speed=2.0),
+            "Replaying Chat at 2 times its speed (2 requests/s on average)",
+        ),
+        (
+            replace(LOAD, source="trace", speed=1.0),
+            "Replaying Chat at its own speed (2 requests/s on average)",
+        ),
     ],
 )
 def test_a_sentence_begins_with_how_requests_came(load: Workload, words: str) -> None:

@@ -44,9 +44,9 @@ def test_a_run_whose_requests_all_began_in_the_warm_up_says_what_to_do() -> None
     plan = plan_load(WORKLOAD, seed=1, seconds=10.0)
     said = summarise(plan, [FIRST], WORKLOAD.targets).no_data
     assert said is not None
-    assert "every request (1) began in the warm-up" in said
-    assert "--warm-up 0" in said
-    assert summarise(plan, [FIRST], WORKLOAD.targets, warm_up=0.0).no_data is None
+    assert "every request (1) was due in the warm-up or the drain" in said
+    assert "--warm-up 0 --drain 0" in said
+    assert summarise(plan, [FIRST], WORKLOAD.targets, warm_up=0.0, drain=0.0).no_data is None
 
 
 def test_a_run_without_requests_does_not_blame_the_warm_up() -> None:
@@ -70,7 +70,9 @@ def refused(number: int) -> RequestLog:
 
 def test_a_run_that_served_nobody_has_counts_and_no_figure_at_all() -> None:
     plan = plan_load(WORKLOAD, seed=1, seconds=10.0)
-    found = summarise(plan, [refused(n) for n in range(60)], WORKLOAD.targets, warm_up=0.0)
+    found = summarise(
+        plan, [refused(n) for n in range(60)], WORKLOAD.targets, warm_up=0.0, drain=0.0
+    )
     assert found.no_data is not None and "60 times: 503 too busy" in found.no_data
     document = figures_document(found)
     for told in (document, document["by_class"]["short"]):
@@ -84,7 +86,7 @@ def test_a_run_that_served_nobody_has_counts_and_no_figure_at_all() -> None:
 def test_all_inside_is_no_certainty() -> None:
     plan = plan_load(WORKLOAD, seed=1, seconds=10.0)
     logs = [replace(FIRST, id=n, request_id=str(n)) for n in range(30)]
-    found = summarise(plan, logs, WORKLOAD.targets, warm_up=0.0)
+    found = summarise(plan, logs, WORKLOAD.targets, warm_up=0.0, drain=0.0)
     share, good = found.intervals["attainment"], found.intervals["goodput_requests_per_s"]
     assert share is not None and good is not None
     assert (share.value, share.high) == (1.0, 1.0)
@@ -96,7 +98,7 @@ def test_all_inside_is_no_certainty() -> None:
 def test_one_answer_in_a_thousand_gives_its_own_figures_and_no_average_with_refusals() -> None:
     plan = plan_load(WORKLOAD, seed=1, seconds=10.0)
     logs = [FIRST, *(refused(n) for n in range(1, 1000))]
-    found = summarise(plan, logs, WORKLOAD.targets, warm_up=0.0)
+    found = summarise(plan, logs, WORKLOAD.targets, warm_up=0.0, drain=0.0)
     figures = found.figures
     assert (figures.offered, figures.completed, figures.rejected) == (1000, 1, 999)
     assert (figures.ttft_s.count, figures.ttft_s.p50, figures.ttft_s.p99) == (1, 9.0, 9.0)

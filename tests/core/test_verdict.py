@@ -59,7 +59,7 @@ def runs(
 ) -> ModeRuns:
     plan = plan_load(WORKLOAD, seed=1, seconds=float(len(ttfts_s)))
     logs = tuple(log(number, ttft_s) for number, ttft_s in enumerate(ttfts_s))
-    summary = summarise(plan, logs, WORKLOAD.targets, warm_up=0.0)
+    summary = summarise(plan, logs, WORKLOAD.targets, warm_up=0.0, drain=0.0)
     run = BenchResult(
         workload=WORKLOAD,
         seconds=plan.seconds,
@@ -185,7 +185,7 @@ def in_a_closed_loop(mode: Mode, every_s: float) -> ModeRuns:
         )
         for number, at in enumerate(times)
     )
-    summary = summarise(plan, logs, workload.targets, warm_up=0.0)
+    summary = summarise(plan, logs, workload.targets, warm_up=0.0, drain=0.0)
     run = msgspec.structs.replace(
         runs(mode, [QUICK] * 30).runs[0], workload=workload, summary=summary, logs=logs
     )

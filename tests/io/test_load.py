@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 
 import pytest
-from homesplit_engine.words import tpot_s, ttft_s
+from homesplit_engine.words import itl_s, stalled_s, tpot_s, ttft_s
 
 from homesplit.core.load import LoadPlan, plan_load
 from homesplit.core.measured import RequestLog, timeline
@@ -51,7 +52,7 @@ async def offer(
 
 
 def figures(result: LoadResult, plan: LoadPlan | None = None) -> RunSummary:
-    return summarise(plan or small_plan(), result.logs, Targets(), warm_up=0.0)
+    return summarise(plan or small_plan(), result.logs, Targets(), warm_up=0.0, drain=0.0)
 
 
 def read_as_written(log: RequestLog, seen: Seen, each: int = 1) -> bool:
@@ -146,8 +147,8 @@ async def test_tpot_does_not_depend_on_how_many_tokens_a_chunk_holds(chunk_usage
         assert {len(log.arrival_s) for log in result.logs} == {128 // each}
         summary = figures(result, plan)
         lines = [timeline(log) for log in result.logs]
-        assert all(line.first_tokens % each == 0 for line in lines)
-        assert summary.figures.itl_s.count == sum(128 - line.first_tokens for line in lines)
+        assert all(line.first_tokens == each for line in lines)
+        assert summary.figures.itl_s.count == 2 * 127
         for log, line in zip(result.logs, lines, strict=True):
             assert read_as_written(log, written[log.request_id])
             span_s = log.arrival_s[-1] - log.arrival_s[0]
@@ -166,21 +167,31 @@ async def test_a_proxy_that_holds_text_back_gives_what_the_reader_sees_and_says_
     summary = figures(result, plan)
     for log in result.logs:
         line = timeline(log)
-        assert len(log.arrival_s) == 16 and line.arrival_tokens == (8, 8)
-        # Eight tokens were there at once, eight more 160 ms later: 20 ms each, never 0.
+        assert len(log.arrival_s) == 16 and len(set(log.arrival_s)) == 2
+        # Eight tokens were there at once, and eight more after one wait of 160 ms.
         assert read_as_written(log, written[log.request_id], 8)
-        first_s = ttft_s(line)
+        first_s, wait_s = ttft_s(line), log.arrival_s[-1] - log.arrival_s[0]
         assert first_s is not None and first_s >= 7 * 0.02
-        assert tpot_s(line) == pytest.approx((log.arrival_s[-1] - log.arrival_s[0]) / 8)
+        assert sorted(itl_s(line)) == [0.0] * 14 + [wait_s]
+        assert tpot_s(line) == pytest.approx(wait_s / 15)
+        assert stalled_s(line, 0.01) == pytest.approx(wait_s - 0.01)
     assert any("held back" in note for note in summary.notes)
-    assert {"tpot_s", "ttst_s", "itl_s", "stall_s"} <= set(summary.estimated)
+    # When text came was seen: nothing of that is an estimate, only what nobody counted.
+    assert not {"ttft_s", "stall_s", "longest_gap_s"} & set(summary.estimated)
+    assert ("tpot_s" in summary.estimated) is not usage
 
 
 async def test_an_answer_held_back_whole_has_no_tpot_instead_of_one_of_nothing() -> None:
     plan = small_plan(requests=2, output=16)
-    async with fake_server(Manners(hold_back=16)) as server:
+    # No wait at all before them would be a pace within any target.
+    async with fake_server(Manners(hold_back=16, ttft_s=0.5)) as server:
         result, _ = await offer(server, plan)
-    assert figures(result, plan).figures.tpot_s.count == 0
+    summary = summarise(plan, result.logs, Targets(ttft_s=None, tpot_s=0.01), warm_up=0.0, drain=0)
+    found = summary.figures
+    assert found.tpot_s.count == 0 and found.stall_s.p50 == 0.0
+    assert (found.completed, found.unjudged, found.judged) == (2, 2, 0)
+    assert found.attainment is None and found.goodput_requests_per_s is None
+    assert any("2 of them can't be judged by the TPOT target" in note for note in summary.notes)
 
 
 async def test_without_usage_token_counts_are_called_estimated() -> None:
@@ -298,6 +309,20 @@ async def test_calibration_prompts_differ_from_each_other_and_from_the_load_at_o
     assert len({str(seen.body["prompt"])[:40] for seen in server.seen}) == 6
 
 
+async def test_calibration_prompts_are_the_same_words_in_another_order_each_time() -> None:
+    asked: list[list[list[str]]] = []
+    for _ in range(3):
+        async with fake_server() as server, new_session() as session:
+            await connect(session, server.url)
+            asked.append([str(seen.body["prompt"]).split() for seen in server.seen])
+    for number in range(2):
+        # All but the first word, which is a token like any other.
+        assert len({tuple(sorted(run[number][1:])) for run in asked}) == 1
+        assert len({tuple(run[number]) for run in asked}) == 3
+    assert all(len(run[0]) == 16 and len(run[1]) == 96 for run in asked)
+    assert all(run[0][0] != run[1][0] for run in asked)
+
+
 async def test_a_strict_server_is_asked_without_the_fields_it_does_not_know() -> None:
     async with fake_server(Manners(strict_fields=True)) as server:
         result, endpoint = await offer(server)
@@ -349,6 +374,38 @@ async def test_nobody_there_is_told_in_a_sentence() -> None:
     async with new_session() as session:
         with pytest.raises(EngineError, match="no server answers"):
             await connect(session, "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("manners", "told"),
+    [
+        (Manners(break_after=0), "the server broke off a first short request without an answer"),
+        (Manners(ttft_s=30.0), "took a first short request and gave no answer within 0.3 s"),
+    ],
+    ids=["closes the connection", "never answers"],
+)
+async def test_a_server_that_takes_the_first_request_and_gives_no_answer_is_told_as_that(
+    manners: Manners, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if manners.ttft_s > 1.0:
+        monkeypatch.setattr("homesplit.io.endpoint.ASK_S", 0.3)
+    async with fake_server(manners) as server, new_session() as session:
+        with pytest.raises(EngineError, match=told) as caught:
+            # Its name is given, so that nothing else is asked of it.
+            await connect(session, server.url, model="fake")
+    assert caught.value.where == f"{server.url}/v1/completions"
+    assert "no server answers" not in caught.value.sentence()
+
+
+async def test_a_server_that_breaks_off_the_question_for_its_models_is_no_absent_one() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server, new_session() as here:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(EngineError, match="broke off the question for its models"):
+            await connect(here, f"http://127.0.0.1:{port}")
 
 
 async def test_a_refused_key_is_told_in_a_sentence() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import nbformat
 import pytest
 
@@ -27,8 +29,10 @@ from homesplit.stages.export import FORMATS, export
 from homesplit.stages.notebook import (
     Course,
     add_note,
+    goes_on,
     list_entries,
     notes_on,
+    page_of,
     record,
     show_entry,
 )
@@ -123,16 +127,74 @@ def test_an_entry_that_grows_survives_kill_9_with_all_that_was_shown_of_it(tmp_p
     assert set(Notebook(path).raw(entry.id)) == {f"run {n}" for n in range(1, count + 1)}
 
 
+def test_raw_records_that_come_piece_by_piece_are_one_list_and_then_whole(
+    ctx: Context,
+) -> None:
+    notebook = Notebook(ctx.paths.notebook)
+    entry = notebook.write("run", "Begun.", {}, ended=False)
+    for number in range(3):
+        rows = [{"id": 2 * number}, {"id": 2 * number + 1}]
+        grown = notebook.grow(entry.id, f"{number} so far.", "requests", rows)
+        assert grown.sentence == f"{number} so far." and not grown.ended
+    notebook.grow(entry.id, "Nothing new.", "requests", ())
+    assert notebook.raw(entry.id) == {"requests": tuple({"id": n} for n in range(6))}
+    whole = [{"id": n} for n in range(7)]
+    notebook.amend(entry.id, "Done.", {}, about=About(), raw={"requests": whole}, ended=True)
+    assert notebook.raw(entry.id) == {"requests": tuple(whole)}
+    with pytest.raises(NotebookError, match="is gone"):
+        notebook.grow("zzz", "So.", "requests", whole)
+
+
+def test_an_entry_that_an_error_or_its_user_ends_says_so(ctx: Context) -> None:
+    ends = [
+        (KeyboardInterrupt(), "Broken off by its user."),
+        (asyncio.CancelledError(), "Broken off by its user."),
+        (NotebookError("the disk is full."), "Broken off by an error: the disk is full."),
+        (RuntimeError("oh"), "Broken off by an error: RuntimeError."),
+    ]
+    for error, words in ends:
+        course = Course(ctx, "run")
+        course.so_far("Begun.", {}, about=About())
+        with pytest.raises(type(error)), course.open():
+            raise error
+        entry = list_entries(ctx)[-1]
+        assert entry.sentence == f"Begun. {words}" and not entry.ended
+    course = Course(ctx, "run")
+    course.so_far("Whole.", {}, about=About(), ended=True)
+    with pytest.raises(RuntimeError), course.open():
+        raise RuntimeError
+    assert list_entries(ctx)[-1].sentence == "Whole."
+
+
+def test_an_unended_entry_is_being_measured_only_while_its_process_lives(
+    ctx: Context, tmp_path: Path
+) -> None:
+    course = Course(ctx, "run")
+    key = course.so_far("So far.", FIGURES, about=About())
+    entry, _ = show_entry(ctx, key)
+    assert goes_on(entry) and page_of(entry)["goes_on"] is True
+    assert "is going on" in export(ctx, tmp_path / "x.md").read_text()
+    with subprocess.Popen(["true"]) as other:
+        mark = f"{other.pid}@{time.time():.2f}"
+    gone = msgspec.structs.replace(entry, about=About(process=mark))
+    assert not goes_on(gone)
+    # Another process with the same number is another process.
+    later = msgspec.structs.replace(entry, about=About(process=f"{os.getpid()}@1.00"))
+    assert page_of(later)["goes_on"] is False
+    assert not goes_on(msgspec.structs.replace(entry, about=About()))
+    assert not goes_on(msgspec.structs.replace(entry, ended=True))
+
+
 def test_an_unended_entry_is_marked_until_it_has_ended(ctx: Context, tmp_path: Path) -> None:
     kept = Course(ctx, "run")
     key = kept.so_far("So far.", FIGURES, about=About(), raw={"run 1": [{"id": 1}]})
-    assert "had not ended" in export(ctx, tmp_path / "x.md").read_text()
+    assert "This measurement is going on." in export(ctx, tmp_path / "x.md").read_text()
     assert json.loads(export(ctx, tmp_path / "x.jsonl").read_text())["ended"] is False
     again = kept.so_far("Done.", {}, about=About(), raw={"run 2": [{"id": 2}]}, ended=True)
     entry, raw = show_entry(ctx, key)
     assert again == key and entry.ended and entry.number == 1
     assert raw == {"run 1": ({"id": 1},), "run 2": ({"id": 2},)}
-    assert "had not ended" not in export(ctx, tmp_path / "y.md").read_text()
+    assert "This measurement" not in export(ctx, tmp_path / "y.md").read_text()
     with pytest.raises(NotebookError, match="is gone"):
         Notebook(ctx.paths.notebook).amend("zzz", "So.", None, about=About(), ended=True)
 

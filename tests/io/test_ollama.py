@@ -116,7 +116,7 @@ async def offered(url: str, api: Any, plan: Any = PLAN) -> tuple[LoadResult, End
     async with new_session() as session:
         endpoint = await connect(session, url, api=api)
         result = await run_load(session, endpoint, plan, run_id="run", drain_s=PATIENCE_S)
-    return result, endpoint, summarise(plan, result.logs, Targets(), warm_up=0.0)
+    return result, endpoint, summarise(plan, result.logs, Targets(), warm_up=0.0, drain=0.0)
 
 
 @pytest.mark.parametrize("api", ["chat", "completions"])
@@ -150,7 +150,7 @@ async def test_a_prompt_that_is_cut_to_the_context_is_told() -> None:
         endpoint = await connect(session, url)
         plan = plan_load(workload, seed=1, seconds=0.1)
         result = await run_load(session, endpoint, plan, run_id="run")
-    notes = summarise(plan, result.logs, Targets(), warm_up=0.0).notes
+    notes = summarise(plan, result.logs, Targets(), warm_up=0.0, drain=0.0).notes
     assert any("fewer prompt tokens than were sent in 2 of 2" in note for note in notes)
 
 

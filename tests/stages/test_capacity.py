@@ -12,7 +12,7 @@ from homesplit.core.capacity import CLOSE, run_s
 from homesplit.core.entry import Entry
 from homesplit.core.events import Event, Progress
 from homesplit.core.load import with_load
-from homesplit.core.summary import WARM_UP_SHARE
+from homesplit.core.window import EDGE_SHARE
 from homesplit.core.workload import Targets
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, make_load
@@ -25,7 +25,7 @@ from tests.stages.test_compare import LOAD, context
 async def test_the_highest_rate_that_a_server_held_is_found(tmp_path: Path) -> None:
     ctx = context(tmp_path)
     load = with_load(LOAD, rate_requests_per_s=40.0, ttft_s=30.0, tpot_s=30.0)
-    first = make_load(load, seconds=run_s(40.0, WARM_UP_SHARE), seed=1)
+    first = make_load(load, seconds=run_s(40.0, 2 * EDGE_SHARE), seed=1)
     # All of the first rate is served and nothing after it, however quick anybody is.
     async with fake_server(Manners(serves_first=len(first.requests))) as server:
         found = await find_capacity(ctx, Target(url=server.url), load, seconds=0.3, seed=1)

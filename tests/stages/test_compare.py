@@ -266,8 +266,8 @@ async def test_what_stands_beside_the_figures_is_told_once(tmp_path: Path, repea
 async def test_a_warm_up_of_ones_own_is_kept(tmp_path: Path) -> None:
     async with fake_router(EVEN) as router:
         result = await run(tmp_path, router.url, "colocated", "split", warm_up=0.5)
-    assert {run.summary.warm_up_s for mode in result.modes for run in mode.runs} == {0.5}
-    assert all(mode.pooled.warm_up_s == 0.5 for mode in result.modes)
+    assert {run.summary.window.warm_up_s for mode in result.modes for run in mode.runs} == {0.5}
+    assert all(mode.pooled.window.warm_up_s == 0.5 for mode in result.modes)
 
 
 async def test_arrangements_that_share_a_mode_keep_their_records_apart(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_a_replayed_trace_is_repeated_from_what_the_entry_holds(tmp_path: 
     plan = replay(Trace(name="small trace", rows=rows, block_tokens=8), seed=3)
     async with fake_server() as server:
         target = Target(url=server.url)
-        await bench(ctx, target, LOAD, seconds=1.0, seed=3, plan=plan, warm_up=0.0)
+        await bench(ctx, target, LOAD, seconds=1.0, seed=3, plan=plan, warm_up=0.0, drain=0.0)
         entry, raw = show_entry(ctx, "1")
         found = await repeat(ctx, entry, raw, target)
         bodies = [str(seen.body["prompt"]).split()[:8] for seen in server.load_requests()]

@@ -55,7 +55,8 @@ class NotebookScreen(StageScreen):
 
     def on_screen_resume(self) -> None:
         """Read the notebook anew when coming here."""
-        self.controller.read_notebook()
+        if self.is_current:
+            self.controller.read_notebook()
 
     @on(Rows.Clicked, "#entries")
     def action_advance(self) -> None:
@@ -79,7 +80,7 @@ class NotebookScreen(StageScreen):
             await self._repeat(opened)
 
     def _page(self, opened: Opened) -> Draw:
-        entry = msgspec.to_builtins(opened.entry)
+        entry = opened.page
         raw = msgspec.to_builtins(opened.raw)
         text = opened.text
         return lambda width, height: entry_page(entry, raw, opened.notes, text, width)

@@ -1,0 +1,30 @@
+"""The server that a load is offered to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import aiohttp
+from homesplit_engine.status import RouterStatus
+
+from homesplit.io.endpoint import Api, Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The server to measure."""
+
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    model: str | None = None
+    api: Api | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A server that has been asked who it is and how it counts tokens."""
+
+    target: Target
+    session: aiohttp.ClientSession
+    endpoint: Endpoint
+    status: RouterStatus | None
