@@ -66,7 +66,7 @@ def entry_page(
     if kind == "comparison":
         rows.extend(_comparison(found, width))
     elif kind == "run" and not tables:
-        rows.extend(_run(found, raw.get("requests", ()), width))
+        rows.extend(_run(raw.get("requests", ()), width))
     for title, table in tables:
         rows.extend(_table(title, table, width))
     for told in notebook_words.beside(page, measured_rows(page)):
@@ -134,18 +134,9 @@ def _name(mode: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------ run
 
 
-def _run(body: Mapping[str, Any], requests: Sequence[Mapping[str, Any]], width: int) -> Lines:
-    """The figures, TTFT over the run, how long the gaps between tokens were."""
-    rows: list[Line] = []
-    for title, key, part, _ in _FIGURES:
-        rows.append(line(Span(f"{title:<16}", "dim"), numbers.seconds(_part(body, key, part))))
-    share, good = _number(body.get("attainment")), _number(body.get("goodput_requests_per_s"))
-    rows.append(line(Span(f"{'inside targets':<16}", "dim"), numbers.share(share)))
-    rows.append(line(Span(f"{'goodput':<16}", "dim"), numbers.per_second(good, " req")))
-    rows.append(EMPTY)
-    rows.extend(_over_time(requests, width))
-    rows.extend(_gaps(requests, width))
-    return tuple(rows)
+def _run(requests: Sequence[Mapping[str, Any]], width: int) -> Lines:
+    """TTFT over the run, how long the gaps between tokens were."""
+    return (*_over_time(requests, width), *_gaps(requests, width))
 
 
 def _over_time(requests: Sequence[Mapping[str, Any]], width: int) -> Lines:

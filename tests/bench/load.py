@@ -3,7 +3,8 @@
 A stub in a process of its own writes tokens at times fixed beforehand and notes when it
 wrote each. Both processes read the same monotonic clock, so the truth of every stream is
 known: first write less receipt for TTFT, and first to last write for TPOT. The ratios of the
-generator's figures to these are printed; the machine's clock of tokens never enters.
+generator's figures to these are printed; the machine's clock of tokens never enters. Once a
+second the requests that ended go into a notebook, as they do in `homesplit bench`.
 
     python -m tests.bench.load [--streams 500] [--seconds 30] [--out FILE]
 """
@@ -16,6 +17,7 @@ import json
 import os
 import platform
 import sys
+import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -26,11 +28,16 @@ import aiohttp
 from aiohttp import web
 from homesplit_engine.words import tpot_s, ttft_s
 
+from homesplit.core.entry import About
 from homesplit.core.load import plan_load
 from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.workload import Arrivals, LengthClass, Workload
 from homesplit.io.endpoint import connect
 from homesplit.io.load import new_session, run_load
+from homesplit.io.paths import Paths
+from homesplit.stages.context import Context
+from homesplit.stages.load_watch import LoadCounter
+from homesplit.stages.notebook import Course
 from tests.io.fake_openai import FakeServer, Manners, fake_server
 
 TTFT_S = 1.0
@@ -106,7 +113,17 @@ async def _offer(
     workload = Workload(name="streams", classes=(kind,), arrivals=arrivals)
     endpoint = await connect(session, url)
     plan = plan_load(workload, seed=1, seconds=seconds + LIFE_S)
-    result = await run_load(session, endpoint, plan, run_id="run")
+    with tempfile.TemporaryDirectory() as name:
+        ctx = Context(paths=Paths(config=Path(name), cache=Path(name), data=Path(name)))
+        course = Course(ctx, "run")
+        course.so_far("Begun.", {}, about=About())
+
+        async def keep(told: str, fresh: Sequence[RequestLog]) -> None:
+            await course.grow(told, "requests", fresh)
+
+        counter = LoadCounter(ctx, plan, "bench", keep)
+        async with counter.telling():
+            result = await run_load(session, endpoint, plan, run_id="run", tell=counter.count)
     return result.logs, result.lag_p99_s
 
 

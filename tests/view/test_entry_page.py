@@ -22,14 +22,15 @@ def test_a_comparison_has_a_bar_for_each_mode() -> None:
 
 
 def test_a_run_shows_its_first_tokens_over_time_and_its_gaps() -> None:
-    body = {"ttft_s": {"p50": 0.5, "p90": 0.5}, "attainment": None}
+    body = {"offered": 4, "completed": 4, "ttft_s": {"p50": 0.5, "p90": 0.5}, "attainment": None}
     requests = [{"sent_s": float(n), "arrival_s": [n + 0.5, n + 0.53, n + 2.0]} for n in range(4)]
     entry = {"kind": "run", "at": "", "sentence": "A run.", "body": body}
     shown = plain(entry_page(entry, {"requests": requests}, [], "{}", 80))
     assert "TTFT over the run" in shown
     assert "up to 50.0 ms" in shown
     assert "up to 2.00 s" in shown
-    assert "inside targets  –" in shown
+    row = next(row.split() for row in shown.split("\n") if row.split()[:1] == ["all"])
+    assert row == ["all", "4", "4", "500", "ms", "500", "ms", *"––––"]
 
 
 def test_an_entry_of_any_other_kind_is_still_readable() -> None:
