@@ -123,8 +123,10 @@ def latency(args: argparse.Namespace, ratios: Ratios) -> None:
 
 def _round_trips(road: Road) -> tuple[float, float]:
     """The probe's median and ping's, milliseconds."""
-    link = _probed_link(road)
-    return link["latency_s"]["p50"]["value"] * 1e3, round_trip_ms(road.lab.lab, *PAIR)
+    median = _probed_link(road)["latency_s"]["p50"]
+    if median["value"] is None:
+        raise SystemExit(f"the link probe gave no round trip: {median['why']}")
+    return median["value"] * 1e3, round_trip_ms(road.lab.lab, *PAIR)
 
 
 def _probed_link(road: Road) -> dict[str, Any]:
