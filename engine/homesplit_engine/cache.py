@@ -9,6 +9,7 @@ its slots are gathered.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from homesplit_engine.large_pages import LargePages
 from homesplit_engine.pages import blocks_for
 
 
@@ -91,8 +93,9 @@ class KvPool:
         self.block_tokens = block_tokens
         self.device = device
         slots = blocks_total * block_tokens
+        memory = LargePages()
         self.layers = [
-            torch.empty((2, slots, heads, width), dtype=shape.dtype, device=device)
+            _empty((2, slots, heads, width), shape.dtype, device, memory)
             for heads, width in zip(shape.kv_heads, shape.head_dim, strict=True)
         ]
         # Views of these, made once: a decode step would spend longer making them than reading.
@@ -146,6 +149,15 @@ class KvPool:
             pool[:, place.first + start : place.first + end].copy_(values)
         else:
             pool.index_copy_(1, place.index(start, end), values.to(pool.device))
+
+
+def _empty(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, memory: LargePages
+) -> torch.Tensor:
+    if device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
+    held = memory.empty((math.prod(shape) * dtype.itemsize,), np.uint8)
+    return torch.from_numpy(held).view(dtype).view(shape)
 
 
 def blocks_that_fit(shape: KvShape, *, block_tokens: int, free_bytes: int, most_tokens: int) -> int:

@@ -25,6 +25,7 @@ from homesplit_engine.compiled.panels import (
 from homesplit_engine.compiled.products import add_int8_product, add_product
 from homesplit_engine.compiled.rows import gate, to_int16
 from homesplit_engine.compiled.tiles import INT8_STEP
+from homesplit_engine.large_pages import LargePages
 
 SMALLEST = 1e-30
 """Weights of zeros are not divided by zero."""
@@ -54,18 +55,22 @@ class GatedUp(nn.Module):
 
 
 class FastLinear(nn.Module):
-    """`nn.Linear` in float32 on a CPU; the same sums in another order."""
+    """`nn.Linear` in float32 on a CPU; the same sums in another order.
 
-    def __init__(self, linear: nn.Linear, *, copy: bool) -> None:
+    The weight moves into `memory`, also for others that use it: the embedding may be the head.
+    """
+
+    def __init__(self, linear: nn.Linear, *, copy: bool, memory: LargePages) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self.weight = linear.weight
         # torch declares `bias` a Parameter; a layer without one holds None.
         self.bias: Any = linear.bias
-        self._plain: Array = linear.weight.detach().contiguous().numpy()
+        self._plain: Array = memory.copy_of(linear.weight.detach().numpy())
+        linear.weight.data = torch.from_numpy(self._plain)
         laid_out = copy and can_panel(self.in_features)
-        self._panels = in_panels(self._plain) if laid_out else None
+        self._panels = memory.copy_of(in_panels(self._plain)) if laid_out else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
@@ -143,7 +148,7 @@ class Int8Linear(nn.Module):
     panel as they are used, where with `copy` they are kept in panels too.
     """
 
-    def __init__(self, linear: nn.Linear, *, copy: bool) -> None:
+    def __init__(self, linear: nn.Linear, *, copy: bool, memory: LargePages) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
@@ -155,10 +160,12 @@ class Int8Linear(nn.Module):
         largest = np.maximum(np.abs(weight).max(axis=1), np.float32(SMALLEST))
         self._scales: Array = (largest / _BYTE_MOST).astype(np.float32)
         self._width = -(-self.in_features // INT8_STEP) * INT8_STEP
+        # Not in large pages: a step of one row was a tenth slower with it there.
         self._weight = np.zeros((self.out_features, self._width), np.int8)
         self._weight[:, : self.in_features] = np.rint(weight / self._scales[:, None])
         laid_out = copy and can_panel(self.in_features)
-        self._panels = in_panels(self._weight[:, : self.in_features]) if laid_out else None
+        panels = in_panels(self._weight[:, : self.in_features]) if laid_out else None
+        self._panels = None if panels is None else memory.copy_of(panels)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
@@ -235,7 +242,8 @@ def _replace(model: nn.Module, new: type[FastLinear] | type[Int8Linear], *, copy
         for name, child in parent.named_children()
         if type(child) is nn.Linear
     ]
+    memory = LargePages()
     with torch.inference_mode():
         for parent, name, child in found:
-            setattr(parent, name, new(child, copy=copy and name not in _HEADS))
+            setattr(parent, name, new(child, copy=copy and name not in _HEADS, memory=memory))
     return len(found)

@@ -26,6 +26,7 @@ from homesplit_engine.compiled.products import BLOCK, NEAR_ROWS, add_int8_produc
 from homesplit_engine.compiled.prompt import KEYS, QUERIES, attend_prompt
 from homesplit_engine.compiled.tiles import FLOAT_STEP, INT8_STEP
 from homesplit_engine.kernels import FEW_ROWS, TORCH_ROWS, FastLinear, GatedUp, hasten_linears
+from homesplit_engine.large_pages import LargePages
 from numpy.typing import NDArray
 from torch import nn
 
@@ -147,6 +148,20 @@ def test_attention_sees_its_own_slots_wherever_they_lie(
             close(out[m, head], weights / weights.sum() @ values[mine, head // 3])
 
 
+@pytest.mark.parametrize("threads", [1, 2, 64])
+@pytest.mark.parametrize("width", [4, 8, 12, 20, 64, 80])
+@pytest.mark.parametrize("group", [1, 2, 3, 4, 5])
+def test_heads_that_share_keys_are_attended_whatever_their_number_and_width(
+    group: int, width: int, threads: int
+) -> None:
+    keys, values = drawn(70, 2, width, seed=1), drawn(70, 2, width, seed=2)
+    slots, counts = np.random.default_rng(3).permutation(70), np.array([33, 37])
+    asked = drawn(2, 2 * group, width) / np.float32(width**0.5)
+    out = rows.attend(asked, keys, values, slots, np.cumsum(counts), counts, 0, threads=threads)
+    for m, mine in enumerate((slots[:33], slots[33:])):
+        close(out[m], slowly(asked[m : m + 1], keys[mine], values[mine], 0)[0])
+
+
 def test_a_row_that_sees_what_is_no_number_is_alone_with_it() -> None:
     keys, values = drawn(8, 1, 8), drawn(8, 1, 8)
     keys[7] = np.nan
@@ -217,7 +232,7 @@ def test_a_layer_gives_and_adds_the_same_for_few_rows_and_for_many(
 ) -> None:
     torch.manual_seed(0)
     plain = nn.Linear(ins, 24, bias=bias)
-    fast = FastLinear(plain, copy=copy)
+    fast = FastLinear(plain, copy=copy, memory=LargePages())
     for count in (1, FEW_ROWS, FEW_ROWS + 1, TORCH_ROWS + 1):
         x = torch.randn(count, ins)
         with torch.inference_mode():

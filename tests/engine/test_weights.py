@@ -11,6 +11,7 @@ from homesplit_engine.attention import Plug, Span, Step
 from homesplit_engine.cache import KvPool
 from homesplit_engine.fingerprint import differing
 from homesplit_engine.kernels import INT8_ROWS, Int8Linear
+from homesplit_engine.large_pages import LargePages
 from homesplit_engine.lean import LeanLayer
 from homesplit_engine.model import LoadedModel, ModelError, load_model
 from transformers import AutoModelForCausalLM
@@ -58,7 +59,7 @@ def test_int8_weights_are_close_to_the_weights_they_came_from(folder: Path) -> N
 
 def test_a_row_through_int8_weights_is_the_same_whatever_the_other_rows_hold() -> None:
     torch.manual_seed(1)
-    layer = Int8Linear(torch.nn.Linear(64, 32, bias=True), copy=True)
+    layer = Int8Linear(torch.nn.Linear(64, 32, bias=True), copy=True, memory=LargePages())
     row = torch.randn(1, 64)
     huge = 1000.0 * torch.randn(3, 64)
     alone = layer(row)
@@ -71,7 +72,7 @@ def test_a_row_through_int8_weights_is_the_same_whatever_the_other_rows_hold() -
 def test_int8_weights_carry_rows_of_any_size(copy: bool, count: int) -> None:
     torch.manual_seed(2)
     linear = torch.nn.Linear(64, 40, bias=True)
-    layer = Int8Linear(linear, copy=copy)
+    layer = Int8Linear(linear, copy=copy, memory=LargePages())
     for size in (1e-6, 1.0, 1e6):
         rows = size * torch.randn(count, 64)
         similar = torch.nn.functional.cosine_similarity(layer(rows), linear(rows), dim=-1)

@@ -19,6 +19,8 @@ WIDE = 2 * LANES
 """Columns of one tile."""
 DEEP = 4
 """Inputs that a tile takes at a time; their number must be a multiple of it."""
+_LINE = 64
+"""Bytes that memory brings at a time."""
 
 
 class _Outer:
@@ -93,4 +95,28 @@ def _outer(rows: int) -> Any:
     return made
 
 
+def _ask_rows(_context: Any, w: Any, first: Any, count: Any) -> Any:
+    """Asks for the rows [first, first + count) of w, each WIDE floats, ahead of their use."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        (array,) = vectors.arrays(context, b, signature.args[:1], args[:1])
+        before = b.block
+        loop, done = b.append_basic_block("rows"), b.append_basic_block("asked")
+        b.cbranch(b.icmp_signed(">", args[2], WORD(0)), loop, done)
+        b.position_at_end(loop)
+        row = b.phi(WORD)
+        row.add_incoming(WORD(0), before)
+        address = vectors.row(b, array, b.add(args[1], row))
+        for line in range(0, 4 * WIDE, _LINE):
+            vectors.ask(b, b.add(address, WORD(line)))
+        following = b.add(row, WORD(1))
+        row.add_incoming(following, loop)
+        b.cbranch(b.icmp_signed("<", following, args[2]), loop, done)
+        b.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(w, types.int64, types.int64), generate
+
+
+ask_rows: Any = intrinsic(_ask_rows)
 outer_6, outer_2, outer_1 = (_outer(rows) for rows in (6, 2, 1))

@@ -13,13 +13,13 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from homesplit_engine.compiled import OPTIONS
-from homesplit_engine.compiled.outer import DEEP, WIDE, outer_1, outer_2, outer_6
+from homesplit_engine.compiled.outer import DEEP, WIDE, ask_rows, outer_1, outer_2, outer_6
 from homesplit_engine.compiled.pool import pool
 
 Floats = NDArray[np.float32]
 
 NEAR_ROWS = 192
-NEAR_INPUTS = 288
+NEAR_INPUTS = 576
 """Of a panel at a time at most; each a multiple of what a tile takes."""
 
 
@@ -69,7 +69,8 @@ def _int8_part(x: Any, panels: Any, scales: Any, out: Any, first: int, end: int)
             for panel in range(first, end):
                 into = out[m : m + len(near), panel * WIDE : (panel + 1) * WIDE]
                 _as_floats(panels[panel, k:last], scales[panel * WIDE :], into.shape[1], floats)
-                _add_panel(near, floats[: last - k, :WIDE], into)
+                part = floats[: last - k, :WIDE]
+                _add_panel(near, part, part, into)
 
 
 @njit(**OPTIONS)
@@ -91,32 +92,37 @@ def _part(x: Any, panels: Any, out: Any, first: int, end: int) -> None:
             near = x[m : min(m + NEAR_ROWS, rows), k:last]
             for panel in range(first, end):
                 into = out[m : m + len(near), panel * WIDE : (panel + 1) * WIDE]
-                _add_panel(near, panels[panel, k:last, :WIDE], into)
+                following = panels[min(panel + 1, end - 1), k:last, :WIDE]
+                _add_panel(near, panels[panel, k:last, :WIDE], following, into)
 
 
 @njit(**OPTIONS)
-def _add_panel(x: Any, w: Any, out: Any) -> None:
+def _add_panel(x: Any, w: Any, following: Any, out: Any) -> None:
     """A panel's outputs, of which the last panel may have fewer."""
     if out.shape[1] == WIDE:
-        add_tiles(x, w, out)
+        add_tiles(x, w, following, out)
         return
     whole = np.zeros((len(x), WIDE), np.float32)
-    add_tiles(x, w, whole[:, :WIDE])
+    add_tiles(x, w, following, whole[:, :WIDE])
     for m in range(len(x)):
         for n in range(out.shape[1]):
             out[m, n] += whole[m, n]
 
 
 @njit(**OPTIONS)
-def add_tiles(x: Any, w: Any, out: Any) -> None:
+def add_tiles(x: Any, w: Any, following: Any, out: Any) -> None:
     """out += x w for WIDE columns: rows x k, k x WIDE, rows x WIDE; k is a multiple of DEEP.
 
-    All three come as slices, also where that cuts nothing off (`[:, :WIDE]`): of whole arrays,
-    which numba takes for another kind, it would compile this once more.
+    `following` are the weights that come next: they are asked for tile by tile, so that they are
+    near by then. All come as slices, also where that cuts nothing off (`[:, :WIDE]`): of whole
+    arrays, which numba takes for another kind, it would compile this once more.
     """
     rows = len(x)
-    m = 0
+    share = -(-len(following) * 6 // max(rows, 1))
+    m = asked = 0
     while m + 6 <= rows:
+        ask_rows(following, asked, min(share, len(following) - asked))
+        asked += share
         outer_6(x, w, out, m)
         m += 6
     while m + 2 <= rows:

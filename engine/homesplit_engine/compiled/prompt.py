@@ -50,7 +50,7 @@ def attend_prompt(
     kv_heads, width = keys.shape[1:]
     wide = -(-width // WIDE) * WIDE
     turned = np.empty((kv_heads, held // WIDE, width, WIDE), np.float32)
-    laid = np.zeros((kv_heads, held, wide), np.float32)
+    laid = np.zeros((kv_heads, wide // WIDE, held, WIDE), np.float32)
     scores = np.empty((threads, QUERIES, KEYS), np.float32)
     sums = np.empty((threads, QUERIES, wide), np.float32)
     given = (asked, keys, values, slots, start - first, window, turned, laid)
@@ -115,15 +115,18 @@ def _units(asked: Any) -> int:
 
 @njit(**OPTIONS)
 def _lay(keys: Any, values: Any, slots: Any, h: int, turned: Any, laid: Any) -> None:
-    """One KV head's keys in panels and its values in a row, filled up with zeros."""
+    """One KV head's keys in panels of WIDE tokens, its values in panels of WIDE places.
+
+    Both are filled up with zeros.
+    """
     count, width = len(slots), keys.shape[2]
-    for t in range(len(laid)):
+    for t in range(laid.shape[1]):
         panel, column = turned[t // WIDE], t % WIDE
         if t < count:
             key, value = keys[slots[t], h], values[slots[t], h]
             for d in range(width):
                 panel[d, column] = key[d]
-                laid[t, d] = value[d]
+                laid[d // WIDE, t, d % WIDE] = value[d]
         else:
             for d in range(width):
                 panel[d, column] = np.float32(0)
@@ -184,8 +187,11 @@ def _block(
         part = scores[:rows, :wide]
         for m in range(rows):
             scores[m, :wide] = np.float32(0)
-        for n in range(0, wide, WIDE):
-            add_tiles(x, turned[(t + n) // WIDE, :, :WIDE], part[:, n : n + WIDE])
+        for panel in range(wide // WIDE):
+            first = t // WIDE
+            following = turned[min(first + panel + 1, len(turned) - 1), :, :WIDE]
+            into = part[:, panel * WIDE : (panel + 1) * WIDE]
+            add_tiles(x, turned[first + panel, :, :WIDE], following, into)
         for m in range(rows):
             seen = min(max(start + m + 1 - t, 0), wide)
             unseen = min(max(start + m + 1 - window - t, 0), seen) if window else 0
@@ -198,8 +204,10 @@ def _block(
             if kept != np.float32(1):
                 for d in range(width):
                     sums[m, d] *= kept
-        for n in range(0, width, WIDE):
-            add_tiles(part, laid[t : t + wide, n : n + WIDE], sums[:, n : n + WIDE])
+        for panel in range(len(laid)):
+            following = laid[min(panel + 1, len(laid) - 1), t : t + wide, :WIDE]
+            into = sums[:, panel * WIDE : (panel + 1) * WIDE]
+            add_tiles(part, laid[panel, t : t + wide, :WIDE], following, into)
     for m in range(rows):
         scale = np.float32(1) / total[m]
         for d in range(width):

@@ -15,14 +15,27 @@ from numpy.typing import NDArray
 
 from homesplit_engine.compiled import OPTIONS
 from homesplit_engine.compiled.exps import exps, greatest
+from homesplit_engine.compiled.heads import (
+    KEYS,
+    ask_slot,
+    score_1,
+    score_2,
+    score_3,
+    weigh_1,
+    weigh_2,
+    weigh_3,
+)
 from homesplit_engine.compiled.outer import WIDE
 from homesplit_engine.compiled.pool import pool
+from homesplit_engine.compiled.vectors import LANES
 
 Floats = NDArray[np.float32]
 Words = NDArray[np.int64]
 
 _HIDDEN = np.float32(-1e30)
 _SMALLEST = np.float32(1e-30)
+_NEAR = 12
+"""Tokens whose keys or values are asked for ahead of those in use."""
 
 
 @njit(**OPTIONS)
@@ -76,15 +89,17 @@ def attend(
 ) -> Floats:
     """Softmax attention of every row, shaped as `asked`."""
     out = np.empty_like(asked)
-    group = asked.shape[1] // keys.shape[1]
+    kv_heads, slots = keys.shape[1], len(keys)
+    rows_held = keys.reshape(slots, -1), values.reshape(slots, -1)
+    given = (asked, *rows_held, kv_heads, seen, ends, counts, window)
     longest = -(-int(counts.max()) // WIDE) * WIDE
     if threads == 1:
-        scratch = np.empty((1, group, longest), np.float32)
-        _attend(asked, keys, values, seen, ends, counts, window, scratch, out)
+        scratch = np.empty((1, asked.shape[1], longest), np.float32)
+        _attend(*given, scratch, out)
         return out
     with pool(threads) as parts:
-        scratch = np.empty((parts, group, longest), np.float32)
-        _attend_shared(asked, keys, values, seen, ends, counts, window, scratch, out)
+        scratch = np.empty((parts, asked.shape[1], longest), np.float32)
+        _attend_shared(*given, scratch, out)
     return out
 
 
@@ -93,6 +108,7 @@ def _attend(
     asked: Any,
     keys: Any,
     values: Any,
+    kv_heads: int,
     seen: Any,
     ends: Any,
     counts: Any,
@@ -100,8 +116,10 @@ def _attend(
     scratch: Any,
     out: Any,
 ) -> None:
-    units = len(asked) * keys.shape[1]
-    _attend_part(asked, keys, values, seen, ends, counts, window, scratch[0], out, 0, units)
+    units = len(asked) * kv_heads
+    _attend_part(
+        asked, keys, values, kv_heads, seen, ends, counts, window, scratch[0], out, 0, units
+    )
 
 
 @njit(parallel=True, **OPTIONS)
@@ -109,6 +127,7 @@ def _attend_shared(
     asked: Any,
     keys: Any,
     values: Any,
+    kv_heads: int,
     seen: Any,
     ends: Any,
     counts: Any,
@@ -116,11 +135,12 @@ def _attend_shared(
     scratch: Any,  # one for each thread
     out: Any,
 ) -> None:
-    units, parts = len(asked) * keys.shape[1], len(scratch)
+    units, parts = len(asked) * kv_heads, len(scratch)
     for part in prange(parts):  # pyright: ignore[reportGeneralTypeIssues]
         first, end = units * part // parts, units * (part + 1) // parts
         _attend_part(
-            asked, keys, values, seen, ends, counts, window, scratch[part], out, first, end
+            *(asked, keys, values, kv_heads, seen, ends, counts, window),
+            *(scratch[part], out, first, end),
         )
 
 
@@ -186,6 +206,7 @@ def _attend_part(
     asked: Any,
     keys: Any,
     values: Any,
+    kv_heads: int,
     seen: Any,
     ends: Any,
     counts: Any,
@@ -196,73 +217,82 @@ def _attend_part(
     end: int,
 ) -> None:
     """The units [first, end): one is a row and a KV head, with the heads that share it."""
-    kv_heads = keys.shape[1]
-    group, width = asked.shape[1] // kv_heads, asked.shape[2]
-    for unit in range(first, end):
-        m, h = unit // kv_heads, unit % kv_heads
+    group = asked.shape[1] // kv_heads
+    m = first // kv_heads
+    while m * kv_heads < end:
+        heads = max(first - m * kv_heads, 0), min(end - m * kv_heads, kv_heads)
         count = min(counts[m], window) if window else counts[m]
         slots = seen[ends[m] - count : ends[m]]
-        queries = asked[m, h * group : (h + 1) * group]
-        answers = out[m, h * group : (h + 1) * group]
-        _score(queries, keys, slots, h, scores)
-        for g in range(group):
+        _score(asked[m], keys, slots, group, heads[0], heads[1], scores)
+        answers = out[m]
+        for g in range(heads[0] * group, heads[1] * group):
             _softmax(scores[g], count)
-            answer = answers[g]
-            for d in range(width):
-                answer[d] = np.float32(0)
-        _weigh(scores, values, slots, h, answers)
+            answers[g, :] = np.float32(0)
+        _weigh(scores, values, slots, group, heads[0], heads[1], answers)
+        m += 1
 
 
 @njit(**OPTIONS)
-def _score(queries: Any, keys: Any, slots: Any, h: int, scores: Any) -> None:
-    """Every query by every key, four keys at a time."""
-    width, count = queries.shape[1], len(slots)
-    fours = count - count % 4
-    for t in range(0, fours, 4):
-        k0, k1 = keys[slots[t], h], keys[slots[t + 1], h]
-        k2, k3 = keys[slots[t + 2], h], keys[slots[t + 3], h]
-        for g in range(len(queries)):
-            query = queries[g]
-            s0 = s1 = s2 = s3 = np.float32(0)
-            for d in range(width):
-                q = query[d]
-                s0 += q * k0[d]
-                s1 += q * k1[d]
-                s2 += q * k2[d]
-                s3 += q * k3[d]
-            scores[g, t] = s0
-            scores[g, t + 1] = s1
-            scores[g, t + 2] = s2
-            scores[g, t + 3] = s3
-    for t in range(fours, count):
-        key = keys[slots[t], h]
-        for g in range(len(queries)):
-            total = np.float32(0)
-            for d in range(width):
-                total += queries[g, d] * key[d]
+def _score(
+    queries: Any, keys: Any, slots: Any, group: int, first: int, end: int, scores: Any
+) -> None:
+    """Every query by every key, for the KV heads [first, end)."""
+    count, width = len(slots), queries.shape[1]
+    fours, whole = count - count % KEYS, width - width % LANES
+    for t in range(0, fours, KEYS):
+        for ahead in range(t + _NEAR, min(t + _NEAR + KEYS, count)):
+            ask_slot(keys, slots, ahead)
+        for h in range(first, end):
+            g, at = h * group, h * width
+            while g + 3 <= (h + 1) * group:
+                score_3(queries, g, keys, at, slots, t, scores)
+                g += 3
+            while g + 2 <= (h + 1) * group:
+                score_2(queries, g, keys, at, slots, t, scores)
+                g += 2
+            if g < (h + 1) * group:
+                score_1(queries, g, keys, at, slots, t, scores)
+    for g in range(first * group, end * group):
+        at = g // group * width
+        for t in range(fours if whole == width else 0, count):
+            d = whole if t < fours else 0
+            total = scores[g, t] if t < fours else np.float32(0)
+            for n in range(d, width):
+                total += queries[g, n] * keys[slots[t], at + n]
             scores[g, t] = total
 
 
 @njit(**OPTIONS)
-def _weigh(weights: Any, values: Any, slots: Any, h: int, answers: Any) -> None:
-    """The values by their weights, four at a time, added to the answers."""
-    width, count = answers.shape[1], len(slots)
-    fours = count - count % 4
-    for t in range(0, fours, 4):
-        v0, v1 = values[slots[t], h], values[slots[t + 1], h]
-        v2, v3 = values[slots[t + 2], h], values[slots[t + 3], h]
-        for g in range(len(answers)):
-            p0, p1 = weights[g, t], weights[g, t + 1]
-            p2, p3 = weights[g, t + 2], weights[g, t + 3]
-            answer = answers[g]
-            for d in range(width):
-                answer[d] += p0 * v0[d] + p1 * v1[d] + p2 * v2[d] + p3 * v3[d]
-    for t in range(fours, count):
-        value = values[slots[t], h]
-        for g in range(len(answers)):
-            part, answer = weights[g, t], answers[g]
-            for d in range(width):
-                answer[d] += part * value[d]
+def _weigh(
+    weights: Any, values: Any, slots: Any, group: int, first: int, end: int, answers: Any
+) -> None:
+    """The values by their weights, added to the answers, for the KV heads [first, end)."""
+    count, width = len(slots), answers.shape[1]
+    whole = width - width % WIDE
+    for t in range(0, count, _NEAR):
+        last = min(t + _NEAR, count)
+        asked = last
+        share = -(-_NEAR // max((end - first) * (whole // WIDE), 1))
+        for h in range(first, end):
+            at = h * width
+            for d in range(0, whole, WIDE):
+                for ahead in range(asked, min(asked + share, count)):
+                    ask_slot(values, slots, ahead)
+                asked += share
+                g = h * group
+                while g + 3 <= (h + 1) * group:
+                    weigh_3(weights, g, values, at, slots, t, last, answers, d)
+                    g += 3
+                while g + 2 <= (h + 1) * group:
+                    weigh_2(weights, g, values, at, slots, t, last, answers, d)
+                    g += 2
+                if g < (h + 1) * group:
+                    weigh_1(weights, g, values, at, slots, t, last, answers, d)
+    for g in range(first * group, end * group):
+        at = g // group * width
+        for d in range(whole, width):
+            for t in range(count):
+                answers[g, d] += weights[g, t] * values[slots[t], at + d]
 
 
 @njit(**OPTIONS)

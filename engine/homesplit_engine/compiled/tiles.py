@@ -131,7 +131,7 @@ class _Tile:
         w_at = [b.add(row, b.mul(at, WORD(numbers.weight_bytes))) for row in ws]
         ahead = b.mul(count, WORD(self._columns * numbers.weight_bytes))
         for address in w_at:
-            _prefetch(b, b.add(address, ahead))
+            vectors.ask(b, b.add(address, ahead))
         for part in range(numbers.parts):
             weights = [numbers.weight(b, address, part) for address in w_at]
             inputs = [numbers.input(b, address, part) for address in x_at]
@@ -159,14 +159,6 @@ def _tile(numbers: Any, rows: int, columns: int) -> Any:
 
 def _numbers(values: Any) -> Any:
     return ir.Constant(ir.VectorType(INT, LANES), list(values))
-
-
-def _prefetch(b: Any, address: Any) -> None:
-    """Asks for a line of memory; one that does not exist is no error."""
-    takes = [BYTE.as_pointer(), INT, INT, INT]
-    prefetch = vectors.function(b, "llvm.prefetch.p0", ir.VoidType(), takes)
-    to_read, soon, data = INT(0), INT(2), INT(1)
-    b.call(prefetch, [b.inttoptr(address, BYTE.as_pointer()), to_read, soon, data])
 
 
 float_1x4, float_2x4, float_4x3 = (_tile(_Floats, *size) for size in ((1, 4), (2, 4), (4, 3)))

@@ -60,6 +60,17 @@ def added_up(b: Any, total: Any) -> Any:
     return b.call(reduce, [ir.Constant(FLOAT, 0.0), total], fastmath=("reassoc",))
 
 
+def ask(b: Any, address: Any, *, nearest: bool = False) -> None:
+    """Asks for a line of memory ahead of its use; one that does not exist is no error.
+
+    It goes into the second cache, with `nearest` into the first.
+    """
+    takes = [BYTE.as_pointer(), INT, INT, INT]
+    prefetch = function(b, "llvm.prefetch.p0", ir.VoidType(), takes)
+    to_read, soon, data = INT(0), INT(3 if nearest else 2), INT(1)
+    b.call(prefetch, [b.inttoptr(address, BYTE.as_pointer()), to_read, soon, data])
+
+
 def function(b: Any, name: str, returns: Any, takes: list[Any]) -> Any:
     """One of LLVM's own functions."""
     return cgutils.get_or_insert_function(b.module, ir.FunctionType(returns, takes), name)

@@ -1,0 +1,237 @@
+"""Attention of a few new rows in LLVM's vector code: some heads by keys and values in any slots.
+
+    score:   scores[g + r, t + i] = queries[g + r] . keys[slots[t + i], at:]           four keys
+    weigh:   answers[g + r, d + c] += sum over t of weights[g + r, t] * values[slots[t], at + d + c]
+
+A row of keys or values holds all KV heads, one behind the other; `at` is where one begins. The
+heads that share a KV head take each key and value together, as it is read once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from homesplit_engine.compiled import vectors
+from homesplit_engine.compiled.vectors import FLOAT, FLOATS, INT, LANES, WORD
+
+KEYS = 4
+"""Keys that a score takes at a time."""
+_FOUR = ir.VectorType(FLOAT, KEYS)
+_LINE = 64
+"""Bytes that memory brings at a time."""
+
+
+def _slot_row(b: Any, array: Any, slots: Any, t: Any) -> Any:
+    """The address of array[slots[t]]."""
+    place = b.add(b.ptrtoint(slots.data, WORD), b.mul(t, WORD(8)))
+    return vectors.row(b, array, vectors.load(b, place, 0, WORD, 8))
+
+
+def _loop(b: Any, first: Any, end: Any, step: int, started: list[Any], body: Any) -> list[Any]:
+    """What `body(totals, at)` makes of `started` for at = first, first + step, ... below end."""
+    before = b.block
+    loop, done = b.append_basic_block("loop"), b.append_basic_block("looped")
+    b.cbranch(b.icmp_signed("<", first, end), loop, done)
+    b.position_at_end(loop)
+    at = b.phi(WORD)
+    at.add_incoming(first, before)
+    totals = [b.phi(FLOATS) for _ in started]
+    new = body(totals, at)
+    following = b.add(at, WORD(step))
+    at.add_incoming(following, b.block)
+    for total, start, value in zip(totals, started, new, strict=True):
+        total.add_incoming(start, before)
+        total.add_incoming(value, b.block)
+    last = b.block
+    b.cbranch(b.icmp_signed("<", following, end), loop, done)
+    b.position_at_end(done)
+    ends = [b.phi(FLOATS) for _ in started]
+    for reached, start, value in zip(ends, started, new, strict=True):
+        reached.add_incoming(start, before)
+        reached.add_incoming(value, last)
+    return ends
+
+
+def _four_sums(b: Any, four: list[Any]) -> Any:
+    """The sums of four vectors' floats, side by side."""
+    lanes = LANES
+    while lanes > KEYS:
+        lanes //= 2
+        four = [
+            b.fadd(_pick(b, v, v, range(lanes)), _pick(b, v, v, range(lanes, 2 * lanes)))
+            for v in four
+        ]
+    first, second = (
+        b.fadd(_pick(b, x, y, (0, 4, 1, 5)), _pick(b, x, y, (2, 6, 3, 7)))
+        for x, y in (four[:2], four[2:])
+    )
+    return b.fadd(_pick(b, first, second, (0, 1, 4, 5)), _pick(b, first, second, (2, 3, 6, 7)))
+
+
+def _pick(b: Any, first: Any, second: Any, which: Any) -> Any:
+    numbers = list(which)
+    return b.shuffle_vector(first, second, ir.Constant(ir.VectorType(INT, len(numbers)), numbers))
+
+
+class _Score:
+    """Writes the code of a score."""
+
+    def __init__(self, b: Any, rows: int) -> None:
+        self._b = b
+        self._rows = rows
+
+    def write(
+        self, queries: Any, g: Any, keys: Any, at: Any, slots: Any, t: Any, scores: Any
+    ) -> None:
+        """As the module's formula, of as many inputs as fill vectors."""
+        b = self._b
+        begin = b.mul(at, WORD(4))
+        asked = [vectors.row(b, queries, b.add(g, WORD(r))) for r in range(self._rows)]
+        places = [_slot_row(b, keys, slots, b.add(t, WORD(i))) for i in range(KEYS)]
+        held = [b.add(place, begin) for place in places]
+
+        def step(totals: list[Any], n: Any) -> list[Any]:
+            return self._step(totals, asked, held, b.mul(n, WORD(4)))
+
+        width = b.extract_value(queries.shape, 1)
+        whole = b.sub(width, b.srem(width, WORD(LANES)))
+        nothing = [vectors.all_of(FLOATS, 0.0)] * (self._rows * KEYS)
+        totals = _loop(b, WORD(0), whole, LANES, nothing, step)
+        for r in range(self._rows):
+            sums = _four_sums(b, totals[r * KEYS : (r + 1) * KEYS])
+            place = b.add(vectors.row(b, scores, b.add(g, WORD(r))), b.mul(t, WORD(4)))
+            b.store(sums, b.inttoptr(place, _FOUR.as_pointer())).align = 4
+
+    def _step(self, totals: list[Any], asked: list[Any], held: list[Any], offset: Any) -> list[Any]:
+        b = self._b
+        xs = [vectors.load(b, b.add(x, offset), 0, FLOATS, 4) for x in asked]
+        new = list(totals)
+        for i, key in enumerate(held):
+            part = vectors.load(b, b.add(key, offset), 0, FLOATS, 4)
+            for r, x in enumerate(xs):
+                new[r * KEYS + i] = vectors.fused(b, x, part, totals[r * KEYS + i])
+        return new
+
+
+class _Weigh:
+    """Writes the code that weighs values, for two vectors of places."""
+
+    def __init__(self, b: Any, rows: int) -> None:
+        self._b = b
+        self._rows = rows
+
+    def write(
+        self,
+        weights: Any,
+        g: Any,
+        values: Any,
+        at: Any,
+        slots: Any,
+        first: Any,
+        end: Any,
+        answers: Any,
+        d: Any,
+    ) -> None:
+        """As the module's formula, for t from `first` to `end`."""
+        b = self._b
+        offset, begin = b.mul(d, WORD(4)), b.mul(b.add(at, d), WORD(4))
+        shares = [vectors.row(b, weights, b.add(g, WORD(r))) for r in range(self._rows)]
+        rows = [vectors.row(b, answers, b.add(g, WORD(r))) for r in range(self._rows)]
+        starts = [b.add(row, offset) for row in rows]
+        into = [b.add(start, WORD(4 * LANES * c)) for start in starts for c in range(2)]
+
+        def step(totals: list[Any], t: Any) -> list[Any]:
+            value = b.add(_slot_row(b, values, slots, t), begin)
+            return self._step(totals, shares, value, b.mul(t, WORD(4)))
+
+        started = [vectors.load(b, place, 0, FLOATS, 4) for place in into]
+        totals = _loop(b, first, end, 1, started, step)
+        for place, total in zip(into, totals, strict=True):
+            b.store(total, b.inttoptr(place, FLOATS.as_pointer())).align = 4
+
+    def _step(self, totals: list[Any], shares: list[Any], value: Any, offset: Any) -> list[Any]:
+        b = self._b
+        pair = [vectors.load(b, value, 4 * LANES * c, FLOATS, 4) for c in range(2)]
+        parts = [
+            vectors.spread(b, vectors.load(b, b.add(share, offset), 0, FLOAT, 4))
+            for share in shares
+        ]
+        return [
+            vectors.fused(b, parts[n // 2], pair[n % 2], total) for n, total in enumerate(totals)
+        ]
+
+
+def _score(rows: int) -> Any:
+    """A function for compiled code, see `_Score.write`."""
+
+    @intrinsic
+    def score(
+        _context: Any, queries: Any, g: Any, keys: Any, at: Any, slots: Any, t: Any, scores: Any
+    ) -> Any:
+        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            _Score(b, rows).write(*_given(context, b, signature, args))
+            return context.get_dummy_value()
+
+        return types.void(queries, g, keys, at, slots, t, scores), generate
+
+    return score
+
+
+def _weigh(rows: int) -> Any:
+    """A function for compiled code, see `_Weigh.write`."""
+
+    @intrinsic
+    def weigh(
+        _context: Any,
+        weights: Any,
+        g: Any,
+        values: Any,
+        at: Any,
+        slots: Any,
+        first: Any,
+        end: Any,
+        answers: Any,
+        d: Any,
+    ) -> Any:
+        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            _Weigh(b, rows).write(*_given(context, b, signature, args))
+            return context.get_dummy_value()
+
+        return types.void(weights, g, values, at, slots, first, end, answers, d), generate
+
+    return weigh
+
+
+def _given(context: Any, b: Any, signature: Any, args: Any) -> list[Any]:
+    """What a function was called with, arrays as `vectors.arrays` has them."""
+    return [
+        vectors.arrays(context, b, [kind], [value])[0] if isinstance(kind, types.Array) else value
+        for kind, value in zip(signature.args, args, strict=True)
+    ]
+
+
+def _ask_slot(_context: Any, array: Any, slots: Any, t: Any) -> Any:
+    """Asks for the row array[slots[t]] ahead of its use."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        rows, slots, t = _given(context, b, signature, args)
+        address = _slot_row(b, rows, slots, t)
+        width = b.mul(b.extract_value(rows.shape, 1), WORD(4))
+
+        def step(_totals: list[Any], at: Any) -> list[Any]:
+            vectors.ask(b, b.add(address, at), nearest=True)
+            return []
+
+        _loop(b, WORD(0), width, _LINE, [], step)
+        return context.get_dummy_value()
+
+    return types.void(array, slots, t), generate
+
+
+ask_slot: Any = intrinsic(_ask_slot)
+score_3, score_2, score_1 = (_score(rows) for rows in (3, 2, 1))
+weigh_3, weigh_2, weigh_1 = (_weigh(rows) for rows in (3, 2, 1))
