@@ -81,7 +81,7 @@ class Box(ABC):
                 where=self.name,
                 do_next="See whether the box is awake, then try again.",
             ) from error
-        running = Running(self.name, pipes, token)
+        running = Running(self.name, pipes, token, script)
         running.begin(lines=lines, on_error_line=on_error_line)
         try:
             await self._begin(running, opening(script, token), timeout_s)

@@ -87,8 +87,9 @@ class _Lines:
 class Running:
     """A script at work on a box: write to it, read its lines, wait for its end."""
 
-    def __init__(self, box: str, pipes: Pipes, token: str) -> None:
+    def __init__(self, box: str, pipes: Pipes, token: str, script: str) -> None:
         self._box = box
+        self._first_line = next(filter(None, script.splitlines()), token)
         self._pipes = pipes
         self._out = Between(token)
         self._err = Between(token)
@@ -234,7 +235,9 @@ class Running:
                     self._complain_no_begin(code)
 
     def _complain_no_begin(self, code: int) -> None:
-        said = " ".join(filter(None, (self._out.unheard(), self._err.unheard())))
+        # Nor is what was sent told, though the shell may have said it all again.
+        ends = (self._out.unheard(), self._err.unheard())
+        said = " ".join(filter(None, (end.partition(self._first_line)[0] for end in ends)))
         raise UnreachableError(
             f"the login shell did not start `sh` (exit status {code}"
             + (f", it said: {said[-300:]!r})." if said else ")."),

@@ -59,8 +59,10 @@ class Between:
 
     def rest(self) -> bytes:
         """What was held back, when the stream ended without its end marker."""
+        if not self.begun:
+            return b""
         held, self._held = self._held, b""
-        return held if self.begun and self.code is None else b""
+        return held if self.code is None else b""
 
     def _begin(self) -> bool:
         marker = f"\n{self.token}\n".encode()

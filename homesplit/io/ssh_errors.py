@@ -48,6 +48,12 @@ def sentence(error: BaseException, *, at: str, seconds: float) -> tuple[str, str
                 f"{at} closed the connection during the SSH handshake.",
                 "Is that port really an SSH server, and does it allow this machine?",
             )
+        case asyncssh.DisconnectError() if "too many auth" in error.reason.lower():
+            return (
+                f"{at} was offered so many keys that it ended the log-in before the right one.",
+                "Name that host's key in ~/.ssh/config (IdentityFile, and IdentitiesOnly yes), or "
+                "take others out of the agent (`ssh-add -d`).",
+            )
         case asyncssh.ProtocolError() | asyncssh.ProtocolNotSupported():
             return (
                 f"what listens at {at} is not an SSH server ({error.reason}).",
