@@ -20,12 +20,26 @@ def send_times(arrivals: Arrivals, *, seconds: float, rng: Prng) -> tuple[float,
         raise ValueError("an open loop needs a rate above 0 requests per second")
     when = _pattern_time(arrivals, rate, seconds)
     times: list[float] = []
-    # An even load starts half a gap in, so that its mean rate is right from the first second on.
-    expected = 0.5 if arrivals.burstiness == 0 else _gap(rng, arrivals.burstiness)
+    expected = _first(rng, arrivals.burstiness)
     while (moment := when(expected)) is not None and moment < seconds:
         times.append(moment)
         expected += _gap(rng, arrivals.burstiness)
     return tuple(times)
+
+
+def _first(rng: Prng, burstiness: float) -> float:
+    """From the start to the first request, in units of the mean gap.
+
+    The rest of a gap in which the start falls by chance, so that the mean rate is right from the
+    first second on: long gaps are met in proportion to their length. An even load starts half a
+    gap in, and the rest of a Poisson gap is another.
+    """
+    if burstiness == 0:
+        return 0.5
+    if burstiness == 1:
+        return _gap(rng, burstiness)
+    shape = 1.0 / burstiness**2
+    return rng.uniform() * rng.gamma(shape + 1.0, 1.0 + burstiness**2)
 
 
 def _gap(rng: Prng, burstiness: float) -> float:

@@ -32,6 +32,7 @@ def _of_answers(counted: Sequence[RequestLog]) -> tuple[str, ...]:
     shared = sum(bundled(log) for log in done)
     reasoning = sum(log.reasoning for log in done)
     whole = sum(not log.streamed for log in done)
+    single = sum(log.output_tokens == 1 and not uncounted(log) for log in done)
     bad = [log for log in counted if log.outcome in ("failed", "rejected")]
     notes: list[str] = []
     if estimated:
@@ -50,6 +51,10 @@ def _of_answers(counted: Sequence[RequestLog]) -> tuple[str, ...]:
         notes.append(held)
     if reasoning:
         notes.append(f"{_answers(reasoning)} with reasoning, which counts as content")
+    if single:
+        notes.append(
+            f"{_answers(single)} of one token: no TPOT, ITL or stall, and judged by TTFT alone"
+        )
     if whole:
         notes.append(f"{_answers(whole)} in one piece: TTFT is the whole answer's time there")
     if bad:

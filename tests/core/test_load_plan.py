@@ -68,6 +68,14 @@ def test_gamma_bursts_have_the_coefficient_of_variation_asked_for(burstiness: fl
     assert spread == pytest.approx(burstiness, rel=0.07)
 
 
+@pytest.mark.parametrize("burstiness", [0.5, 1.0, 5.0])
+def test_bursts_begin_no_sooner_than_any_other_part_of_the_load(burstiness: float) -> None:
+    arrivals = Arrivals(rate_requests_per_s=10.0, burstiness=burstiness)
+    counts = [len(send_times(arrivals, seconds=10, rng=Prng(seed))) for seed in range(400)]
+    # Bursts of 5 that began with an arrival would send 112 on average.
+    assert sum(counts) / len(counts) == pytest.approx(100, abs=6)
+
+
 def test_an_even_load_has_equal_gaps_from_half_a_gap_on() -> None:
     arrivals = Arrivals(rate_requests_per_s=2.0, burstiness=0.0)
     assert send_times(arrivals, seconds=2, rng=Prng(1)) == (0.25, 0.75, 1.25, 1.75)

@@ -128,6 +128,12 @@ def test_without_a_tpot_target_there_is_nothing_that_could_not_be_judged() -> No
     assert any(note.endswith("came all at one moment and so have no TPOT") for note in found.notes)
 
 
+def test_answers_of_one_token_are_told_for_they_have_no_tpot() -> None:
+    found = summary([log(1.0, tokens=1), log(1.0, 1.1)], Targets(ttft_s=2.0, tpot_s=0.5))
+    assert (found.figures.unjudged, found.figures.judged, found.figures.inside) == (0, 2, 2)
+    assert "1 answer of one token: no TPOT, ITL or stall, and judged by TTFT alone" in found.notes
+
+
 def test_a_run_of_which_nothing_could_be_judged_has_no_goodput_instead_of_none() -> None:
     lines = [Timeline(request_id="r", outcome="completed", start_s=0.0, token_s=(1.0, 1.0))]
     found = figures(lines, ttft_target_s=None, tpot_target_s=0.5, window_s=1.0)
