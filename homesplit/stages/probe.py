@@ -9,12 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from homesplit.core.entry import About
 from homesplit.core.events import BoxProbed, LinkProbed, Progress, StageEnded, StageStarted
 from homesplit.core.kept import sentences
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
-from homesplit.core.probe_words import probe_words
 from homesplit.core.probed import box_profile, link_addresses, link_profile, unmeasured_link
 from homesplit.errors import ProbeError, UsageError
 from homesplit.io.blas import blas_wheel
@@ -25,7 +23,7 @@ from homesplit.io.probe_store import save_box, save_link, turned
 from homesplit.io.same_machine import refuse_copies
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import Context
-from homesplit.stages.notebook import record_if_possible
+from homesplit.stages.probe_entry import ProbeEntry
 
 _ONE_MACHINE = "both names are one machine: loopback teaches the mechanism and measures no network"
 
@@ -47,6 +45,7 @@ async def probe(ctx: Context, names: Sequence[str], *, only_link: bool = False) 
     if not 1 <= len(names) <= 2 or (only_link and len(names) != 2):
         raise UsageError("probe takes one box or two, and two for a link.")
     ctx.emit(StageStarted(stage="probe", sentence=f"Measuring {' and '.join(names)}."))
+    entry = ProbeEntry(ctx, names)
     async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
         boxes = [await connections.connect(name) for name in names]
         await refuse_copies(boxes)
@@ -55,12 +54,12 @@ async def probe(ctx: Context, names: Sequence[str], *, only_link: bool = False) 
         # each other, and the link is measured while both are at rest.
         pairs = [] if only_link else zip(boxes, facts, strict=True)
         kept: list[str] = []
-        profiles = [await _probe_box(ctx, b, f, kept) for b, f in pairs]
-        link = await _probe_link(ctx, boxes, facts, kept) if len(boxes) == 2 else None
+        with entry.open():
+            profiles = [await _probe_box(ctx, b, f, kept, entry) for b, f in pairs]
+            pair = len(boxes) == 2
+            link = await _probe_link(ctx, boxes, facts, kept, entry) if pair else None
+            entry.ended(kept)
     result = ProbeResult(boxes=tuple(profiles), link=link, kept=tuple(kept))
-    sentence = probe_words(names, result.boxes, link)
-    about = About(boxes=result.boxes, link=link, loopback=link.loopback if link else None)
-    record_if_possible(ctx, "probe", sentence, result, about=about)
     ctx.emit(StageEnded(stage="probe", sentence="Measured and saved."))
     return result
 
@@ -76,7 +75,9 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-async def _probe_box(ctx: Context, box: Box, facts: dict[str, Any], kept: list[str]) -> BoxProfile:
+async def _probe_box(
+    ctx: Context, box: Box, facts: dict[str, Any], kept: list[str], entry: ProbeEntry
+) -> BoxProfile:
     blas = await _blas(ctx, facts) if needs_blas(facts) else b""
     measured = await measure_box(box, facts, _told(ctx, box.name, "box"), blas=blas)
     profile = box_profile(box.name, box.host_key, facts, measured, at=_now())
@@ -92,6 +93,7 @@ async def _probe_box(ctx: Context, box: Box, facts: dict[str, Any], kept: list[s
             used_at=_now(),
         )
         await asyncio.to_thread(remember_box, ctx.paths, known)
+    entry.box(profile)
     ctx.emit(BoxProbed(profile=saved))
     return profile
 
@@ -103,17 +105,23 @@ async def _blas(ctx: Context, facts: dict[str, Any]) -> bytes:
 
 
 async def _probe_link(
-    ctx: Context, boxes: Sequence[Box], facts: Sequence[dict[str, Any]], kept: list[str]
+    ctx: Context,
+    boxes: Sequence[Box],
+    facts: Sequence[dict[str, Any]],
+    kept: list[str],
+    entry: ProbeEntry,
 ) -> LinkProfile:
     a, b = boxes
     keys = (a.host_key or a.name, b.host_key or b.name)
     if keys[0] == keys[1] or (a.local and b.local):
         link = unmeasured_link(a.name, b.name, _ONE_MACHINE, loopback=True)
+        entry.link(link)
         ctx.emit(LinkProbed(link=link))
         return link
     link = await _measured_link(ctx, (a, b), facts)
     saved = await asyncio.to_thread(save_link, ctx.paths, link, keys)
     kept += sentences(saved)
+    entry.link(link)
     ctx.emit(LinkProbed(link=saved))
     return link
 
