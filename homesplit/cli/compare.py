@@ -119,16 +119,17 @@ def _predicted(mode: ModeRuns) -> str:
 
 
 def _print(result: CompareResult) -> None:
+    width = max(len(mode.name) for mode in result.modes)
     for mode in result.modes:
         figures = mode.pooled.figures
         print(
-            f"{mode.name:<20} {figures.completed}/{figures.offered} done  "
+            f"{mode.name:<{width}}  {figures.completed}/{figures.offered} done  "
             f"TTFT p50 {seconds_text(figures.ttft_s.p50)}  TPOT p50 "
             f"{seconds_text(figures.tpot_s.p50)}  stalled p90 {seconds_text(figures.stall_s.p90)}  "
             f"attained {_share(figures.attainment)}  "
             f"goodput {rate_text(figures.goodput_requests_per_s)}/s"
         )
-        print(f"{'  predicted':<20} {_predicted(mode)}")
+        print(f"{'  predicted':<{width}}  {_predicted(mode)}")
         print(f"  {energy_sentence(mode.runs)}")
     print(f"counted: {result.modes[0].pooled.window.rule}")
     texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]

@@ -120,7 +120,7 @@ def _drained(counted: Sequence[RequestLog], seen: Window) -> tuple[str, ...]:
         return ()
     return (
         f"{late} of {_answers(len(ends))} ended after the offering, when the load was falling: "
-        "a longer run tells more of this load",
+        "the server was behind, or the run is short for such answers",
     )
 
 

@@ -30,5 +30,7 @@ def _rows(name: str, figures: dict[str, Any]) -> list[list[str]]:
 
 def _cells(figures: dict[str, Any]) -> list[str]:
     times = [numbers.seconds(figure(figures, key, part)) for key, part in _TIMES]
-    good = numbers.per_second(figure(figures, "goodput_requests_per_s", None))
-    return [*times, numbers.share(figure(figures, "attainment", None)), good]
+    good = figure(figures, "goodput_requests_per_s", None)
+    # One unit in all rows, so that they can be compared at a glance.
+    rate = numbers.MISSING if good is None else f"{good:.3g}/s"
+    return [*times, numbers.share(figure(figures, "attainment", None)), rate]

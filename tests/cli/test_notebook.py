@@ -79,7 +79,7 @@ def test_a_comparison_shows_each_mode_with_what_was_predicted_of_it(
     record(ctx, "comparison", "No difference.", body)
     rows = [line.split() for line in shown(capsys, "show", "1").splitlines()]
     assert ["colocated", "(whole)", "10", "9"] in [row[:4] for row in rows]
-    assert ["predicted", "125", "ms", "–", "–", "–", "–", "2.0/s"] in rows
+    assert ["predicted", "125", "ms", "–", "–", "–", "–", "2/s"] in rows
     assert ["other", "server", "http://x", "10", "9"] in [row[:5] for row in rows]
     assert ["-", "text", "of", "all", "modes", "over", "3", "prompts:", "identical"] in rows
 
