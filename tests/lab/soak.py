@@ -147,7 +147,7 @@ class Soak:
         for client in clients:
             client.start()
         time.sleep(CALM_S / 2)
-        with Harm(self._stand, fault).done_to(list):
+        with Harm(self._stand, fault, mode).done_to(list):
             time.sleep(CALM_S / 2)
         self._calm.set()
         for client in clients:

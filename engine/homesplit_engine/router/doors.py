@@ -185,7 +185,7 @@ async def _whole(answering: Answering, shape: Shape) -> web.Response:
 async def _stream(
     request: web.Request, answering: Answering, wish: Wish, shape: Shape
 ) -> web.StreamResponse:
-    """Server-sent events, one token each; headers go out with the first token.
+    """Server-sent events, one token each; headers go out with the first token's text.
 
     So a request that is refused before any token still gets a proper HTTP status.
     """
@@ -201,11 +201,11 @@ async def _stream(
         async with contextlib.aclosing(answering.pieces()) as pieces:
             opened: set[int] = set()
             async for piece in pieces:
-                if not response.prepared:
-                    await response.prepare(request)
                 data = _events(shape, piece, answering, wish, opened)
                 if data:
                     held.torn()
+                    if not response.prepared:
+                        await response.prepare(request)
                     await response.write(data)
                     held.whole()
     except ApiError as error:
@@ -215,6 +215,8 @@ async def _stream(
         await response.write(b"data: " + error.body() + b"\n\n" + DONE)
         return response
     held.torn()
+    if not response.prepared:
+        await response.prepare(request)
     end = DONE
     if wish.include_usage:
         end = event({**shape.frame([]), "usage": usage(answering)}) + DONE

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator
 
 from tests.lab.errors import LabError
-from tests.lab.matrix.cells import FRAME_FAULTS, OTHER_BOX, ROUTER_BOX
+from tests.lab.matrix.cells import FRAME_FAULTS, OTHER_BOX, ROUTER_BOX, Mode
 from tests.lab.matrix.moments import fresh_prompt
 from tests.lab.matrix.stand import DETECTION_S, LINK_MBIT, Stand
 from tests.lab.matrix.traffic import Stream, wait_all, wait_until
@@ -26,14 +26,16 @@ TOLD_S = {"loss": 90.0, "latency": 60.0}
 questions after the boxes can be lost or late."""
 OTHERS_TOLD_S = 5 * DETECTION_S
 FLOOD, FLOOD_CHARS, FLOOD_TOKENS = 5, 900, 60
+"""Prompts for each box that they are spread over; together they want more than it has."""
 CLOCK_BACK_S = -3600
 
 
 class Harm:
     """One fault on one stand."""
 
-    def __init__(self, stand: Stand, fault: str) -> None:
+    def __init__(self, stand: Stand, fault: str, mode: Mode) -> None:
         self._stand = stand
+        self._mode = mode
         self._fault = fault
         self.flood: list[Stream] = []
 
@@ -106,7 +108,8 @@ class Harm:
 
     def _flood(self) -> None:
         """More prompts at once than there are blocks for."""
-        for _ in range(FLOOD):
+        boxes = 2 if self._mode in ("replica", "auto") else 1
+        for _ in range(FLOOD * boxes):
             prompt = fresh_prompt("out of blocks", FLOOD_CHARS)
             name = f"flood-{time.monotonic_ns()}"
             self.flood.append(self._stand.traffic.ask(name, prompt, FLOOD_TOKENS))

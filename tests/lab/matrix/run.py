@@ -143,7 +143,7 @@ class _Case:
 
     def run(self, laps: Laps) -> list[Result]:
         """Moments, fault, answers, and everything back as it was."""
-        harm = Harm(self._stand, self._fault)
+        harm = Harm(self._stand, self._fault, self._cells[0].mode)
         self._fault_s = time.monotonic()
         if self._idle:
             with harm.done_to(lambda: reached.greedy, self._was_told):
