@@ -20,11 +20,14 @@ from homesplit.core.load import with_load
 from homesplit.errors import NotebookError
 from homesplit.io.notebook import Notebook
 from homesplit.stages.bench import Target, bench
+from homesplit.stages.capacity import find_capacity
+from homesplit.stages.compare import compare
 from homesplit.stages.notebook import goes_on, list_entries, show_entry
 from homesplit.stages.repeat import repeatable
 from tests.engine.router_kit import until
 from tests.io.fake_openai import FakeServer, Manners, fake_server
-from tests.stages.test_compare import LOAD, context
+from tests.io.fake_router import fake_router
+from tests.stages.test_compare import EVEN, LOAD, context
 
 STEADY = with_load(LOAD, rate_requests_per_s=30.0)
 
@@ -177,3 +180,39 @@ async def test_ctrl_c_again_breaks_a_run_off_and_keeps_what_was_told(tmp_path: P
     entry, raw = kept(tmp_path)
     assert not entry.ended and entry.sentence.endswith("Broken off by its user.")
     assert len(raw.get("requests", ())) >= told
+
+
+@pytest.mark.parametrize("what", ["comparison", "search"])
+async def test_a_comparison_and_a_search_are_in_the_notebook_from_their_first_run_on(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homesplit.stages.load_watch.FIRST_EVENT_S", 0.02)
+    ctx = context(tmp_path)
+    kept: list[tuple[Entry, dict[str, tuple[Any, ...]]]] = []
+
+    def take(event: Event) -> None:
+        if isinstance(event, Progress) and event.step == "load":
+            (entry,) = list_entries(ctx)
+            kept.append((entry, show_entry(ctx, entry.id)[1]))
+            if not event.sentence.endswith(": 0 requests ended"):
+                task.cancel()
+
+    watched = dataclasses.replace(ctx, emit=take)
+    async with fake_router(EVEN) as router:
+        target = Target(url=router.url)
+        work = (
+            compare(watched, target, ["colocated:whole", "split"], STEADY, seconds=600.0)
+            if what == "comparison"
+            else find_capacity(watched, target, STEADY, seconds=600.0, seed=1)
+        )
+        task = asyncio.ensure_future(work)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    entry, raw = kept[-1]
+    (name,) = raw
+    assert len(raw[name]) > 0 and goes_on(entry) and not entry.ended
+    assert name == ("colocated:whole round 1" if what == "comparison" else "30 requests/s, run 1")
+    assert name in entry.sentence and "not ended" in entry.sentence
+    (after,) = list_entries(ctx)
+    assert after.sentence == f"{entry.sentence} Broken off by its user." and not after.ended
+    assert repeatable(after, raw) == (what == "search")
