@@ -83,13 +83,16 @@ def pause_of(
     begin_s, end_s = stream.longest_gap(fault_s)
     begin_s = max(begin_s, fault_s)
     told_s = _first_told_s(stream.name, begin_s, end_s, heard)
-    from_s = begin_s if told_s is None else told_s
+    noticed_s = begin_s if told_s is None else told_s
+    # Where a box is gone, what was read there is lost; else waiting for the prompts of others
+    # and being read counts on each box where it was.
+    from_s = noticed_s if lost else begin_s
     steps = [event.event for _, event in heard if isinstance(event, StepSeen)]
-    box = _reading_box(stream.name, from_s, end_s, steps)
-    spans = _spans(steps, box, from_s, end_s)
+    boxes = _reading_boxes(stream.name, from_s, end_s, steps)
+    spans = _spans(steps, boxes[-1:] if lost else boxes, from_s, end_s)
     return Pause(
         whole_s=end_s - begin_s,
-        noticed_s=from_s - begin_s,
+        noticed_s=noticed_s - begin_s,
         reading_s=sum(end - begin for begin, end in spans),
         handing_s=_handing_s(heard, begin_s, end_s, spans),
         coreless_s=coreless_s(from_s, end_s, spans),
@@ -99,12 +102,16 @@ def pause_of(
 
 
 def _spans(
-    steps: Sequence[StepEvent], box: str | None, begin_s: float, end_s: float
+    steps: Sequence[StepEvent], boxes: Sequence[str], begin_s: float, end_s: float
 ) -> list[tuple[float, float]]:
-    clipped = [
-        (max(step.start_s, begin_s), min(step.end_s, end_s)) for step in steps if step.box == box
-    ]
-    return sorted(span for span in clipped if span[1] > span[0])
+    """When any of these boxes computed, without gaps of nothing and counted once."""
+    found: list[tuple[float, float]] = []
+    for step in sorted(steps, key=lambda step: step.start_s):
+        begin, end = max(step.start_s, begin_s), min(step.end_s, end_s)
+        begin = max(begin, found[-1][1]) if found else begin
+        if step.box in boxes and end > begin:
+            found.append((begin, end))
+    return found
 
 
 def _handing_s(
@@ -138,12 +145,14 @@ def _first_told_s(
     return None
 
 
-def _reading_box(name: str, from_s: float, end_s: float, steps: Sequence[StepEvent]) -> str | None:
-    """Which box read this answer's prompt (again) meanwhile, or wrote it."""
-    for step in reversed(steps):
+def _reading_boxes(name: str, from_s: float, end_s: float, steps: Sequence[StepEvent]) -> list[str]:
+    """Which boxes read this answer's prompt (again) meanwhile, or wrote it; the last one last."""
+    found: dict[str, None] = {}
+    for step in steps:
         meanwhile = step.start_s < end_s and step.end_s > from_s
         if meanwhile and (
             name in step.decode or any(piece.request_id == name for piece in step.prefill)
         ):
-            return step.box
-    return None
+            found.pop(step.box, None)
+            found[step.box] = None
+    return list(found)

@@ -29,6 +29,7 @@ CLEAN_S = 60.0
 BACK_S = 300.0
 NAMED_S = 30.0
 """How long the monitor may take to name what is over."""
+RULE = 2
 ROUTER_ENDED = "router_ended"
 """The code of the error that ends what a killed router was answering."""
 SLOW_BYTES, SLOW_S = 256 * 2**10, 0.5
@@ -58,6 +59,9 @@ class Result(msgspec.Struct, kw_only=True):
     """What the monitor said, what names the fault first."""
     named_s: float | None = None
     """From the fault until the monitor named it; None where there was nothing to be seen of it."""
+    rule: int = 1
+    """By which it was judged: the first one judged no pause but of lost boxes and damaged frames,
+    and did not ask the monitor for the names of other faults."""
     took_s: float = 0.0
     """Its share, where one fault was judged at several moments."""
     parts_s: dict[str, float] = {}
@@ -180,6 +184,7 @@ class _Case:
         named = self._namings()
         return Result(
             cell=cell.name,
+            rule=RULE,
             ok=not self._why and why is None,
             moment_met=met,
             pause=pause,

@@ -11,7 +11,7 @@ import msgspec
 from tests.lab.matrix.cells import FAULTS, MODES, MOMENTS, WHAT, Cell, all_cells
 from tests.lab.matrix.moments import BESIDE_TOKENS, HANDOFF_CHARS, TARGET_CHARS
 from tests.lab.matrix.pauses import ALLOWANCE_S, Pause
-from tests.lab.matrix.run import Result
+from tests.lab.matrix.run import RULE, Result
 from tests.lab.matrix.stand import DETECTION_S, LINK_MBIT
 from tests.lab.store import CHECKOUT
 
@@ -67,6 +67,7 @@ def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list
     good = sum(result.ok and result.moment_met for result in ran)
     late = sum(result.ok and not result.moment_met for result in ran)
     bad = sum(not result.ok for result in ran)
+    older = sum(result.rule < RULE for result in ran)
     return [
         "# Faults",
         "",
@@ -87,6 +88,9 @@ def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list
         "by the monitor where there was anything to be seen of it, no pause longer than its bound,",
         "and the same prompt, asked again, with the same text. What a killed router was answering",
         "has to end with its typed error; the text up to there must be right.",
+        "",
+        f"{older} cells are of an older run (°): there no pause was judged but where a box was",
+        "taken away or a frame damaged, and the monitor was not asked to name the other faults.",
         "",
         "`ok`: as it must be, with the target's longest pause; (m): the moment could not be met;",
         "`FAIL`; `–`: makes no sense; blank: not run.",
@@ -169,5 +173,6 @@ def _shown(cell: Cell, results: dict[str, Result]) -> str:
     if result is None:
         return ""
     met = "" if result.moment_met else " (m)"
+    met += "" if result.rule == RULE else " °"
     pause = f" {result.pause.whole_s:.1f} s" if result.pause else ""
     return f"{'ok' if result.ok else 'FAIL'}{pause}{met}"
