@@ -66,19 +66,24 @@ def decide(
     links: LinkRates,
     question: Question,
     turn: int,
+    *,
+    told: bool = True,
 ) -> Decision | None:
-    """Place one request under `setting` on the usable `boxes`; None when there is none."""
+    """Place one request under `setting` on the usable `boxes`; None when there is none.
+
+    A simulator, which nobody asks why, saves the words with `told` False.
+    """
     if not boxes:
         return None
     match setting.mode:
         case "colocated":
             return _colocated(setting, boxes)
         case "replica":
-            return _replica(setting, boxes, turn)
+            return _replica(setting, boxes, turn, told)
         case "split":
             return _split(setting, boxes, question)
         case "auto":
-            return _auto(setting, boxes, links, question, turn)
+            return _auto(setting, boxes, links, question, turn, told)
 
 
 def resume(
@@ -121,9 +126,11 @@ def _colocated(setting: ModeSetting, boxes: Sequence[BoxView]) -> Decision:
     return _on_one_box(setting, other, f"colocated: {wanted} can't be used now, so {other} serves")
 
 
-def _replica(setting: ModeSetting, boxes: Sequence[BoxView], turn: int) -> Decision:
+def _replica(setting: ModeSetting, boxes: Sequence[BoxView], turn: int, told: bool) -> Decision:
     order = {view.box: (place - turn) % len(boxes) for place, view in enumerate(boxes)}
     best = min(boxes, key=lambda view: (view.requests, -view.cached_tokens, order[view.box]))
+    if not told:
+        return _on_one_box(setting, best.box, "")
     loads = ", ".join(f"{view.box} {view.requests}" for view in boxes)
     cached = f", {best.cached_tokens} prompt tokens cached" if best.cached_tokens else ""
     why = f"replica: {best.box} has the fewest requests ({loads}{cached})"
@@ -206,6 +213,7 @@ def _auto(
     links: LinkRates,
     question: Question,
     turn: int,
+    told: bool,
 ) -> Decision:
     if len(boxes) == 1:
         only = boxes[0].box
@@ -220,7 +228,7 @@ def _auto(
         why = f"auto: no hand-off {unmeasured[0]} to {unmeasured[1]} has been measured yet"
         return _handed_over(setting, unmeasured[0], unmeasured[1], why)
     costs = sorted(_costs(boxes, links, question), key=lambda cost: cost.total_s)
-    return _cheapest(setting, costs)
+    return _cheapest(setting, costs, told)
 
 
 def _unmeasured_pair(
@@ -281,10 +289,10 @@ def _cost(
     )
 
 
-def _cheapest(setting: ModeSetting, costs: Sequence[Cost]) -> Decision:
+def _cheapest(setting: ModeSetting, costs: Sequence[Cost], told: bool) -> Decision:
     best = costs[0]
-    why = f"auto: {_told(best)}"
-    if len(costs) > 1:
+    why = f"auto: {_told(best)}" if told else ""
+    if told and len(costs) > 1:
         why += f"; next best {_told(costs[1])}"
     if best.prefill_box == best.decode_box:
         return _on_one_box(setting, best.prefill_box, why)

@@ -381,6 +381,8 @@ class Scheduler:
 
     def _whole_step(self, now_s: float) -> StepPlan | None:
         """A step of whole prompts alone, None when the next prompt is not such a one."""
+        if not self._prefilling and not self._waiting:
+            return None
         budget = self.limits.max_step_tokens
         works: list[PrefillWork] = []
         for request in self._prefilling:
@@ -430,7 +432,8 @@ class Scheduler:
 
     def _chunked_prompts(self, now_s: float, preempted: list[str]) -> Iterable[Request]:
         """Prompts under way, then, where nobody was just thrown out, newly admitted ones."""
-        yield from [r for r in self._prefilling if r.chunk_tokens is not None]
+        if self._prefilling:
+            yield from [r for r in self._prefilling if r.chunk_tokens is not None]
         while not preempted and self._waiting and self._waiting[0].chunk_tokens is not None:
             request = self._admit_waiting(now_s)
             if request is None:

@@ -251,9 +251,11 @@ class ConfigReader:
         """Heads of a layer with a window where those have a width or count of their own (MiMo)."""
         own, width = self.heads(), self.whole("swa_head_dim", default=0)
         value = self.whole("swa_v_head_dim", default=0)
+        # MiMo's class doubles them where its config says nothing.
+        unsaid = 2 * own.kv if self.family == "mimo_v2_flash" else own.kv
         return Heads(
             query=self.whole("swa_num_attention_heads", default=0) or own.query,
-            kv=self.whole("swa_num_key_value_heads", default=0) or own.kv,
+            kv=self.whole("swa_num_key_value_heads", default=0) or unsaid,
             key_dim=width or own.key_dim,
             value_dim=value or width or own.value_dim,
         )

@@ -150,6 +150,7 @@ class StepClock:
         self._pairs: dict[tuple[int, int], float] = {}
         self._writing: dict[int, float] = {}
         self._context_s = _context_seconds(cost)
+        self._kv = _kv_of_one_kind(cost)
 
     def step_seconds(
         self, prefill: Sequence[tuple[int, int]], batch: int, context_tokens: int
@@ -178,8 +179,22 @@ class StepClock:
         work_s = self._work.get((tokens, heads))
         if work_s is None:
             work_s = self._work[(tokens, heads)] = cost.work_seconds(tokens, heads)
-        kept = cost.shape.batch_kv_bytes(batch, context_tokens, cost.kv_dtype) if batch else 0.0
+        if not batch:
+            kept = 0.0
+        elif self._kv is not None:
+            layers, elements, state, size = self._kv
+            kept = batch * (layers * (elements * (context_tokens / batch) + state)) * size
+        else:
+            kept = cost.shape.batch_kv_bytes(batch, context_tokens, cost.kv_dtype)
         return cost.step_s + work_s + attending_s + cost.kv_byte_s * kept + cost.sequence_s * batch
+
+
+def _kv_of_one_kind(cost: CostModel) -> tuple[int, int, int, float] | None:
+    """`batch_kv_bytes`' figures where all layers are of one kind and see everything."""
+    if len(cost.shape.groups) != 1 or cost.shape.groups[0].window is not None:
+        return None
+    group = cost.shape.groups[0]
+    return group.layers, group.kv_elements, group.state_elements, DTYPE_BYTES[cost.kv_dtype]
 
 
 def _context_seconds(cost: CostModel) -> float | None:

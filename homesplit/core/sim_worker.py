@@ -1,16 +1,19 @@
 """One worker in the simulator: the engine's own scheduler, and steps that only take their time.
 
-Stretches of steps in which a box only writes answers are taken in one leap; an event that comes
-meanwhile ends the leap after the step it falls into, as it would have in service.
+Stretches of steps in which a box only writes answers, or reads chunk after chunk of one prompt
+beside them, are taken in one leap; an event that comes meanwhile ends the leap after the step it
+falls into, as it would have in service.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from homesplit_engine.pages import BlockPool, blocks_for
 from homesplit_engine.request import Phase, Request
-from homesplit_engine.scheduler import Limits, Scheduler, StepOutcome, StepPlan
+from homesplit_engine.scheduler import Limits, PrefillWork, Scheduler, StepOutcome, StepPlan
+from msgspec import structs
 
 from homesplit.core.cost import StepClock
 from homesplit.core.counted_blocks import CountedBlocks
@@ -24,7 +27,10 @@ _NOTHING = StepOutcome()
 class SimWorker:
     """One worker: its scheduler and the step (or leap of steps) in flight."""
 
-    def __init__(self, box: SimBox, *, longest: int, prefix_cache: bool) -> None:
+    def __init__(
+        self, box: SimBox, *, longest: int, prefix_cache: bool, leaps: bool = True
+    ) -> None:
+        """Without `leaps` every step is taken for itself, which takes longer and gives the same."""
         room = max(1, box.kv_tokens // BLOCK_TOKENS)
         most = max(_MOST_BLOCKS, 8 * blocks_for(longest, BLOCK_TOKENS))
         blocks = min(room, most)
@@ -40,6 +46,7 @@ class SimWorker:
         self.name = box.name
         self.cost = StepClock(box.cost)
         self.together = box.together
+        self.leaps = leaps
         self.scheduler = Scheduler(pool, limits)
         self.plan: StepPlan | None = None
         self.start_s = 0.0
@@ -47,6 +54,8 @@ class SimWorker:
         self.steps = 1
         self.first_s = 0.0
         self.growth_s = 0.0
+        self.ends_s: list[float] = []
+        """When each step of a leap over chunks ends; empty in any other step or leap."""
         self.told_s: list[float] = []
         """When the tokens of each step that wrote any left the router."""
         self._joining: list[Flight] = []
@@ -82,9 +91,14 @@ class SimWorker:
         batch, context = len(plan.decode), plan.context_tokens
         pieces = [(work.start, work.tokens) for work in plan.prefill]
         self.start_s = now_s
+        self.ends_s = []
+        self.growth_s = 0.0
+        if pieces:
+            chunks = self._chunks_ahead(plan)
+            if chunks > 1:
+                return self._over_chunks(plan, chunks, self.together if beside else 1.0)
         self.first_s = self.cost.step_seconds(pieces, batch, context)
         self.steps = 1 if pieces else self._leap_length(plan)
-        self.growth_s = 0.0
         if self.steps > 1:
             last = self.cost.step_seconds([], batch, context + batch * (self.steps - 1))
             self.growth_s = (last - self.first_s) / (self.steps - 1)
@@ -94,19 +108,51 @@ class SimWorker:
         self.end_s = now_s + self.after(self.steps)
         return True
 
+    def _chunks_ahead(self, plan: StepPlan) -> int:
+        """Steps from this one on that each read a whole chunk of the same prompt, no last one.
+
+        Who waits changes nothing about them; an answer that ends would, and so would others who
+        may find what was read.
+        """
+        work = plan.prefill[0]
+        request, pool = work.request, self.scheduler.pool
+        if work.last or len(plan.prefill) > 1 or pool.prefix_cache or not self.leaps:
+            return 1
+        if work.tokens != request.chunk_tokens:
+            return 1
+        steps = (request.uncomputed - 1) // work.tokens
+        if not plan.decode:
+            return steps
+        steps = min(steps, self._left - 1)
+        return steps if steps > 1 and self._has_blocks(plan, steps) else 1
+
+    def _over_chunks(self, plan: StepPlan, steps: int, slower: float) -> bool:
+        """Start a leap over so many chunks of one prompt, beside the answers of the plan."""
+        work, batch, context = plan.prefill[0], len(plan.decode), plan.context_tokens
+        ends_s, at_s, start = self.ends_s, self.start_s, work.start
+        for _ in range(steps):
+            took_s = self.cost.step_seconds([(start, work.tokens)], batch, context)
+            at_s += took_s if slower == 1.0 else took_s * slower
+            ends_s.append(at_s)
+            start, context = start + work.tokens, context + batch
+        self.steps, self.end_s = steps, at_s
+        return True
+
     def after(self, steps: int) -> float:
         """Seconds from the start to the end of so many steps of this leap."""
         return steps * self.first_s + self.growth_s * steps * (steps - 1) / 2.0
 
     def _leap_length(self, plan: StepPlan) -> int:
         """Steps until the first answer ends, or 1 where blocks are short."""
-        steps = self._left
-        if steps <= 1:
-            return 1
+        steps = self._left if self.leaps else 1
+        return steps if steps > 1 and self._has_blocks(plan, steps) else 1
+
+    def _has_blocks(self, plan: StepPlan, steps: int) -> bool:
+        """Whether so many steps of these answers find all blocks that they need."""
         pool = self.scheduler.pool
         if len(plan.decode) * (steps // pool.block_tokens + 1) <= pool.blocks_available:
-            return steps
-        return steps if self._more_blocks(plan, steps) <= pool.blocks_available else 1
+            return True
+        return self._more_blocks(plan, steps) <= pool.blocks_available
 
     def _more_blocks(self, plan: StepPlan, steps: int) -> int:
         """Blocks that the answers take beyond theirs until the last of so many steps."""
@@ -139,6 +185,8 @@ class SimWorker:
         """Cut a leap at the end of the step that `now_s` falls into; True when it was cut."""
         if self.plan is None or self.steps <= 1 or now_s >= self.end_s:
             return False
+        if self.ends_s:
+            return self._cut_chunks(bisect_left(self.ends_s, now_s) + 1)
         low, high = 1, self.steps
         while low < high:
             middle = (low + high) // 2
@@ -151,6 +199,24 @@ class SimWorker:
         self.steps = low
         self.end_s = self.start_s + self.after(low)
         return True
+
+    def _cut_chunks(self, steps: int) -> bool:
+        if steps >= self.steps:
+            return False
+        del self.ends_s[steps:]
+        self.steps, self.end_s = steps, self.ends_s[-1]
+        return True
+
+    def parts(self, work: PrefillWork) -> list[tuple[PrefillWork, float, float]]:
+        """What each step of this leap read of a prompt, with the step's start and end."""
+        if not self.ends_s:
+            return [(work, self.start_s, self.end_s)]
+        starts_s, start = [self.start_s, *self.ends_s], work.start
+        found: list[tuple[PrefillWork, float, float]] = []
+        for start_s, end_s in zip(starts_s, self.ends_s, strict=False):
+            found.append((structs.replace(work, start=start), start_s, end_s))
+            start += work.tokens
+        return found
 
     def finish(self, plan: StepPlan) -> StepOutcome:
         """Take in the step or leap: the scheduler is told of what it must act on.
@@ -170,8 +236,9 @@ class SimWorker:
         sampled = {request.request_id: 0 for request in ending}
         sampled.update({work.request.request_id: 0 for work in plan.prefill if work.last})
         left = plan
-        if len(ending) < len(plan.decode):
-            left = StepPlan(step=plan.step, prefill=plan.prefill, decode=tuple(ending))
+        if len(ending) < len(plan.decode) or self.steps > 1:
+            prefill = plan.prefill if self.steps == 1 else _joined(plan.prefill, self.steps)
+            left = StepPlan(step=plan.step, prefill=prefill, decode=tuple(ending))
         return self.scheduler.finish_step(left, sampled, now_s=self.end_s)
 
     def _write_on(self, decode: Sequence[Request]) -> None:
@@ -216,9 +283,21 @@ class SimWorker:
         last_s = self.end_s + router_s
         if plan.decode:
             if self.steps > 1:
-                began_s, each_s, half_s = self.start_s + router_s, self.first_s, self.growth_s / 2.0
-                self.told_s += [
-                    began_s + i * (each_s + half_s * (i - 1)) for i in range(1, self.steps)
-                ]
+                self.told_s += self.before_last(router_s)
             self.told_s.append(last_s)
         return last_s
+
+    def before_last(self, router_s: float) -> list[float]:
+        """When the tokens of a leap's steps but the last are out."""
+        if self.ends_s:
+            return [end_s + router_s for end_s in self.ends_s[:-1]]
+        began_s, each_s, half_s = self.start_s + router_s, self.first_s, self.growth_s / 2.0
+        return [began_s + i * (each_s + half_s * (i - 1)) for i in range(1, self.steps)]
+
+
+def _joined(prefill: Sequence[PrefillWork], steps: int) -> tuple[PrefillWork, ...]:
+    """What a leap over chunks has read, as one piece."""
+    return tuple(
+        PrefillWork(request=w.request, start=w.start, tokens=w.tokens * steps, last=w.last)
+        for w in prefill
+    )

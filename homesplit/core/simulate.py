@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 
-from homesplit_engine.policy import BoxView, Question, decide, resume
+from homesplit_engine.policy import BoxView, Decision, Question, decide, resume
 from homesplit_engine.records import Outcome
 from homesplit_engine.request import Phase, Request
 from homesplit_engine.scheduler import PrefillWork
@@ -61,6 +61,7 @@ class Simulation:
         enough: int | None,
         until_s: float | None = None,
         ttft_target_s: float | None = None,
+        leaps: bool = True,
     ) -> None:
         self.scene = scene
         self.setting = arrangement.setting
@@ -74,14 +75,18 @@ class Simulation:
         self.shared = shared
         self.names = PrefixNames(BLOCK_TOKENS)
         self.boxes = {
-            name: SimWorker(scene.box(name), longest=longest + 1, prefix_cache=shared)
+            name: SimWorker(scene.box(name), longest=longest + 1, prefix_cache=shared, leaps=leaps)
             for name in arrangement.boxes
         }
         self.others = {
             name: tuple(other for other in self.boxes.values() if other is not box)
             for name, box in self.boxes.items()
         }
+        self.felt = any(box.together > 1.0 for box in self.boxes.values())
+        """Whether a box takes longer while the other one computes."""
         self.rate = {pair: wire.bytes_per_s for pair, wire in scene.wires.items()}
+        self.alike: dict[bool, Decision] = {}
+        self.reading_rates: dict[tuple[str, int], float] = {}
         self.free_s = dict.fromkeys(scene.wires, 0.0)
         self.kv_bytes_per_token = scene.shape.kv_bytes_per_token(scene.kv_dtype)
         self.state_bytes = scene.shape.state_bytes(scene.kv_dtype)
@@ -174,11 +179,8 @@ class Simulation:
 
     # ------------------------------------------------------------------ placing
 
-    def _views(self, asking: Flight, *, counted: bool = False) -> list[BoxView]:
+    def _views(self, asking: Flight) -> list[BoxView]:
         """The boxes as the router knows them when `asking` is to be placed."""
-        if self.setting.mode in ("colocated", "split") and not counted:
-            # These place every request alike, whatever is under way.
-            return [BoxView(box=name) for name in self.boxes]
         rated = self.setting.mode == "auto"
         prompt_tokens = asking.prompt_tokens
         return [
@@ -196,15 +198,43 @@ class Simulation:
             for name, held in self.board.held.items()
         ]
 
+    def _decision(self, flight: Flight) -> Decision:
+        """The engine's own policy's."""
+        question = Question(
+            prompt_tokens=flight.prompt_tokens,
+            max_tokens=flight.offered.output_tokens,
+            kv_bytes_per_token=self.kv_bytes_per_token,
+        )
+        if self.setting.mode not in ("colocated", "split"):
+            made = decide(
+                self.setting, self._views(flight), self.rate, question, self.turn, told=False
+            )
+            assert made is not None
+            return made
+        # These place every request alike, whatever is under way, but for answers of one token.
+        short = question.max_tokens <= 1
+        known = self.alike.get(short)
+        if known is None:
+            views = [BoxView(box=name) for name in self.boxes]
+            known = decide(self.setting, views, self.rate, question, self.turn)
+            assert known is not None
+            self.alike[short] = known
+        return known
+
     def _cached(self, name: str, asking: Flight) -> int:
         """Leading tokens of a prompt that a box holds; the last one is always computed."""
+        if not asking.hashes:
+            return 0
         whole = asking.hashes[: (asking.prompt_tokens - 1) // BLOCK_TOKENS]
         return len(self.boxes[name].scheduler.pool.match(whole)) * BLOCK_TOKENS
 
     def _reading_rate(self, name: str, prompt_tokens: int) -> float:
         """Tokens per second, as the router would have measured them by now."""
-        cost = self.boxes[name].cost
-        return prompt_tokens / max(cost.step_seconds([(0, prompt_tokens)], 0, 0), 1e-9)
+        known = self.reading_rates.get((name, prompt_tokens))
+        if known is None:
+            took_s = self.boxes[name].cost.step_seconds([(0, prompt_tokens)], 0, 0)
+            known = self.reading_rates[(name, prompt_tokens)] = prompt_tokens / max(took_s, 1e-9)
+        return known
 
     def _writing_step_s(self, name: str, held: Held) -> float:
         """A step with what the box writes now, over the contexts of what is under way."""
@@ -219,14 +249,7 @@ class Simulation:
             self._end(flight, "rejected", now_s)
             return
         self.turn += 1
-        question = Question(
-            prompt_tokens=flight.prompt_tokens,
-            max_tokens=flight.offered.output_tokens,
-            kv_bytes_per_token=self.kv_bytes_per_token,
-        )
-        views = self._views(flight)
-        decision = decide(self.setting, views, self.rate, question, self.turn)
-        assert decision is not None
+        decision = self._decision(flight)
         flight.prefill_box, flight.decode_box = decision.prefill_box, decision.decode_box
         flight.unread = flight.prompt_tokens
         request = self._request(flight, decision.chunk_tokens, now_s)
@@ -254,7 +277,7 @@ class Simulation:
         self.boxes[flight.decode_box].make_way(len(held.tokens), now_s)
         refused = self.boxes[flight.decode_box].scheduler.reserve(held, now_s=now_s)
         if refused is not None:
-            views = self._views(flight, counted=True)
+            views = self._views(flight)
             decision = resume(self.setting, views, refused.what, flight.decode_box)
             assert decision is not None
             flight.prefill_box = flight.decode_box = decision.prefill_box
@@ -288,13 +311,16 @@ class Simulation:
 
     def _begin(self, box: SimWorker, now_s: float) -> None:
         """Start the box's next step; who feels it when it starts or ends work looks anew."""
-        others = self.others[box.name]
         was_busy = box.plan is not None
-        beside = any(other.plan is not None for other in others)
-        if box.begin(now_s, beside=beside) != was_busy:
-            for other in others:
-                if other.together > 1.0:
-                    other.interrupt(now_s)
+        if not self.felt:
+            box.begin(now_s, beside=False)
+        else:
+            others = self.others[box.name]
+            beside = any(other.plan is not None for other in others)
+            if box.begin(now_s, beside=beside) != was_busy:
+                for other in others:
+                    if other.together > 1.0:
+                        other.interrupt(now_s)
         if box.plan is not None:
             for request_id in box.plan.preempted:
                 self.flights[request_id].take_tokens()
@@ -345,9 +371,10 @@ class Simulation:
         if not flight.pieces and work.start > flight.send_from:
             cached = float((work.start - flight.send_from) * self.kv_bytes_per_token)
             self._piece(flight, box.start_s, box.start_s, cached)
-        fresh = max(0, work.start + work.tokens - max(work.start, flight.send_from))
-        count = float(fresh * self.kv_bytes_per_token + (self.state_bytes if work.last else 0))
-        self._piece(flight, box.start_s, box.end_s, count)
+        for part, start_s, end_s in box.parts(work):
+            fresh = max(0, part.start + part.tokens - max(part.start, flight.send_from))
+            count = float(fresh * self.kv_bytes_per_token + (self.state_bytes if part.last else 0))
+            self._piece(flight, start_s, end_s, count)
 
     def _piece(self, flight: Flight, start_s: float, end_s: float, count: float) -> None:
         flight.pieces.append(Piece(start_s=start_s, end_s=end_s, bytes=count))
@@ -390,6 +417,10 @@ class Simulation:
         boxes = [self.boxes[name] for name in dict.fromkeys(pair)] if placed else []
         for box in boxes:
             box.interrupt(now_s)
+            if flight.written_s is box.told_s:
+                # The steps before the one that is under way are over, and their tokens told.
+                flight.take_tokens()
+                flight.token_s += box.before_last(self.scene.router_s)
             box.cancel(request_id)
         self._end(flight, "cancelled", now_s)
         for box in boxes:
