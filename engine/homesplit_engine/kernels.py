@@ -21,6 +21,7 @@ from homesplit_engine.compiled.panels import (
     add_panel_product,
     can_panel,
     in_panels,
+    panels_shape,
 )
 from homesplit_engine.compiled.products import add_int8_product, add_product
 from homesplit_engine.compiled.rows import gate, to_int16
@@ -70,7 +71,7 @@ class FastLinear(nn.Module):
         self._plain: Array = memory.copy_of(linear.weight.detach().numpy())
         linear.weight.data = torch.from_numpy(self._plain)
         laid_out = copy and can_panel(self.in_features)
-        self._panels = memory.copy_of(in_panels(self._plain)) if laid_out else None
+        self._panels = _panels(self._plain, memory) if laid_out else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
@@ -131,6 +132,10 @@ def gated(both: Array) -> Array:
     return out
 
 
+def _panels(weight: NDArray[Any], memory: LargePages) -> NDArray[Any]:
+    return in_panels(weight, memory.empty(panels_shape(*weight.shape), weight.dtype))
+
+
 def _started(rows: int, width: int, bias: Any) -> Array:
     if bias is None:
         return np.zeros((rows, width), np.float32)
@@ -160,12 +165,12 @@ class Int8Linear(nn.Module):
         largest = np.maximum(np.abs(weight).max(axis=1), np.float32(SMALLEST))
         self._scales: Array = (largest / _BYTE_MOST).astype(np.float32)
         self._width = -(-self.in_features // INT8_STEP) * INT8_STEP
-        # Not in large pages: a step of one row was a tenth slower with it there.
-        self._weight = np.zeros((self.out_features, self._width), np.int8)
+        self._weight = memory.empty((self.out_features, self._width), np.int8)
+        self._weight[:, self.in_features :] = 0
         self._weight[:, : self.in_features] = np.rint(weight / self._scales[:, None])
         laid_out = copy and can_panel(self.in_features)
-        panels = in_panels(self._weight[:, : self.in_features]) if laid_out else None
-        self._panels = None if panels is None else memory.copy_of(panels)
+        plain = self._weight[:, : self.in_features]
+        self._panels = _panels(plain, memory) if laid_out else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""

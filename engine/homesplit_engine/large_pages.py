@@ -44,7 +44,8 @@ class LargePages:
 
 
 def _chunk(size: int) -> mmap.mmap:
-    chunk = mmap.mmap(-1, size)
+    # Private: large pages for what is shared are another setting, which systems leave off.
+    chunk = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     advice = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux alone has it
     if advice is not None:
         try:

@@ -28,13 +28,19 @@ def can_panel(inputs: int) -> bool:
     return inputs % DEEP == 0
 
 
-def in_panels(weight: NDArray[Any]) -> NDArray[Any]:
-    """out x in -> panels x in x WIDE; the last is filled up with zeros."""
-    outs, inputs = weight.shape
-    panels = np.zeros((-(-outs // WIDE), inputs, WIDE), weight.dtype)
+def panels_shape(outs: int, inputs: int) -> tuple[int, int, int]:
+    """Of such a weight in panels."""
+    return -(-outs // WIDE), inputs, WIDE
+
+
+def in_panels(weight: NDArray[Any], panels: NDArray[Any] | None = None) -> NDArray[Any]:
+    """out x in -> panels x in x WIDE, in `panels` if given; the last is filled up with zeros."""
+    if panels is None:
+        panels = np.empty(panels_shape(*weight.shape), weight.dtype)
     for number, panel in enumerate(panels):
         part = weight[number * WIDE : (number + 1) * WIDE]
         panel[:, : len(part)] = part.T
+        panel[:, len(part) :] = 0
     return panels
 
 
