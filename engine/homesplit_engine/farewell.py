@@ -82,16 +82,19 @@ class Held:
         self._whole = State.EVENTS if chunked else State.PLAIN_EVENTS
 
     def torn(self) -> None:
-        """Bytes are about to be sent."""
+        """What is sent from here on can't be added to."""
         if self._keeper is not None:
             self._keeper.note(self._slot, State.TORN)
 
-    def whole(self) -> None:
-        """All events up to now are with the kernel, unless some still wait for a slow reader."""
+    def sent(self) -> None:
+        """An event was sent: the kernel has it whole, unless a slow reader leaves no room.
+
+        In between the note stays as it is: an event goes in one call, which no signal divides.
+        """
         if self._keeper is None or self._transport is None:
             return
-        if self._transport.get_write_buffer_size() == 0:
-            self._keeper.note(self._slot, self._whole)
+        torn = self._transport.get_write_buffer_size() > 0
+        self._keeper.note(self._slot, State.TORN if torn else self._whole)
 
 
 NOT_HELD = Held(None, 0, None, chunked=True)

@@ -77,8 +77,8 @@ def client_and_server() -> tuple[socket.socket, socket.socket]:
     [
         (0, (), State.ASKED),
         (0, ("torn",), State.TORN),
-        (0, ("torn", "whole"), State.EVENTS),
-        (9, ("torn", "whole"), State.TORN),
+        (0, ("torn", "sent"), State.EVENTS),
+        (9, ("torn", "sent"), State.TORN),
     ],
 )
 def test_only_a_stream_whose_events_are_whole_is_added_to(

@@ -203,11 +203,11 @@ async def _stream(
             async for piece in pieces:
                 data = _events(shape, piece, answering, wish, opened)
                 if data:
-                    held.torn()
                     if not response.prepared:
+                        held.torn()
                         await response.prepare(request)
                     await response.write(data)
-                    held.whole()
+                    held.sent()
     except ApiError as error:
         if not response.prepared:
             raise
