@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 
 from homesplit.controller import Controller, Opened
 from homesplit.core.events import Event, Progress, StageEnded
@@ -13,10 +14,13 @@ from homesplit.core.state import RunState
 from homesplit.errors import UsageError
 from homesplit.stages.context import Context
 from homesplit.view.chapters import at, chapters
+from homesplit.view.machines import moment
 
 LONGEST_GAP_S = 3.0
 """Waits in which nothing happened are cut to this."""
 TELL_S = 1.0
+SINCE_PROBE = timedelta(minutes=1)
+"""A recording tells no time of day but that of the probes."""
 PLAY = "replay"
 
 
@@ -53,6 +57,12 @@ class Replay(Controller):
             return
         why = "this is a recording: nothing is behind it that could act"
         self.fail(name, UsageError(why, do_next="Start homesplit without --replay."))
+
+    def wall_clock(self) -> datetime:
+        """The time of day soon after the last probe, when the run was recorded."""
+        told = [profile.probed_at for profile in self.state.profiles.values()]
+        moments = [then for at in told if (then := moment(at)) is not None]
+        return max(moments) + SINCE_PROBE if moments else super().wall_clock()
 
     # ------------------------------------------------------------------------- chapters
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def run_app(
     `replay` shows a recorded run instead of anything real; `record` writes this run's
     events to a file that `replay` can show.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (_is_served() or (sys.stdin.isatty() and sys.stdout.isatty())):
         raise UsageError(
             "The app needs a terminal, and this is none.",
             do_next="`homesplit --help` lists the commands that work without one.",
@@ -41,9 +42,14 @@ def run_app(
     begin = controller.begin_demo if demo else controller.begin
     start = "monitor" if demo else "machines"
     # What is imported stays: looking through it for garbage would hold up a key.
-    app = HomesplitApp(controller, start=start, on_start=begin, on_imported=gc.freeze)
+    app = HomesplitApp(controller, start=start, on_start=begin, on_ready=gc.freeze)
     app.run()
     return app.return_code or 0
+
+
+def _is_served() -> bool:
+    """Whether a browser is the terminal: `textual serve` names its driver, and talks by pipes."""
+    return os.environ.get("TEXTUAL_DRIVER", "").startswith("textual.drivers.web_driver:")
 
 
 def add_parser(

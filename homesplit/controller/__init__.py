@@ -21,7 +21,7 @@ from homesplit.view import road
 
 __all__ = ["Controller", "Opened", "Said", "Served"]
 
-FIRST_STAGES = ("discover", "deploy", "notebook")
+FIRST_STAGES = ("discover", "deploy", "notebook", "brought")
 
 
 def _import_stages() -> None:

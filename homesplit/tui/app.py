@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from time import monotonic
 from typing import ClassVar
@@ -16,8 +16,9 @@ from textual.screen import Screen
 
 from homesplit.controller import Controller
 from homesplit.tui.ask import AskScreens, ask
+from homesplit.tui.read import get_ready, read
 from homesplit.tui.screens.base import StageScreen
-from homesplit.tui.screens.dialogs import Question, Reading
+from homesplit.tui.screens.dialogs import Question
 from homesplit.tui.theme import FALLBACKS, LIGHT_FALLBACKS, SIXTEEN, THEMES
 from homesplit.view import help as help_view
 from homesplit.view import road
@@ -25,16 +26,12 @@ from homesplit.view import road
 REFRESH_S = 0.1
 STREAM_S = 1.0
 """What the engine's stream of steps changes outside of Monitor follows this often."""
+HELP = "Help"
+HELP_OF = {name: help_view.drawn(name) for name in road.SCREENS}
+"""A stop's help, drawn by the same function each time, so that it is known to be the same."""
 SCREENS_AFTER_S = 0.2
-SCREEN_EACH_S = 0.05
-"""The other screens are imported once the first is painted, one at a time between keys."""
-
-
-def _screen(name: str, controller: Controller) -> StageScreen:
-    """A stop's screen; its module is imported when it is first shown."""
-    module = importlib.import_module(f"homesplit.tui.screens.{name}")
-    made: StageScreen = getattr(module, f"{name.capitalize()}Screen")(controller)
-    return made
+STEP_EACH_S = 0.05
+"""The other screens are made ready once the first is painted, step by step between keys."""
 
 
 def no_colours_wanted() -> bool:
@@ -72,15 +69,19 @@ class HomesplitApp(App[None]):
         *,
         start: str = DEFAULT_MODE,
         on_start: Callable[[], None] | None = None,
-        on_imported: Callable[[], None] | None = None,
+        on_ready: Callable[[], None] | None = None,
     ) -> None:
-        """`on_start` is called once it is shown, `on_imported` once all screens are at hand."""
+        """`on_start` is called once it is shown.
+
+        With `on_ready` every screen is made before it is asked for, so that its key is answered
+        at once; then it is called.
+        """
         super().__init__(ansi_color=True if no_colours_wanted() else None)
         self.controller = controller
         controller.ask = AskScreens(self)
         self._start = start
         self._on_start = on_start
-        self._on_imported = on_imported
+        self._on_ready = on_ready
         self._shown = self._shown_stream = -1
         self._stream_due_s = 0.0
         self._led = start
@@ -89,7 +90,15 @@ class HomesplitApp(App[None]):
         few = self.console.color_system == "standard" and not self.no_color
         self.theme = SIXTEEN if few else "homesplit"
         for name in road.SCREENS:
-            self.add_mode(name, partial(_screen, name, controller))
+            self.add_mode(name, partial(self._made, name))
+
+    def _made(self, name: str) -> StageScreen:
+        """A stop's screen; its module is imported when it is first made."""
+        module = importlib.import_module(f"homesplit.tui.screens.{name}")
+        made: StageScreen = getattr(module, f"{name.capitalize()}Screen")(self.controller)
+        # It is styled as it is mounted: Textual would style all that there is once more.
+        made._css_update_count = self._css_update_count  # pyright: ignore[reportPrivateUsage]
+        return made
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our roles' hues for the themes that do not know them."""
@@ -103,15 +112,25 @@ class HomesplitApp(App[None]):
         self.set_interval(REFRESH_S, self._tick)
         if self._on_start is not None:
             self.call_after_refresh(self._on_start)
-        self.set_timer(SCREENS_AFTER_S, partial(self._get_ready, road.SCREENS))
+        self.set_timer(SCREENS_AFTER_S, partial(self._get_ready, tuple(self._preparations())))
 
-    def _get_ready(self, names: Sequence[str]) -> None:
-        """Have every screen at hand before its key is pressed."""
-        importlib.import_module(f"homesplit.tui.screens.{names[0]}")
-        if names[1:]:
-            self.set_timer(SCREEN_EACH_S, partial(self._get_ready, names[1:]))
-        elif self._on_imported is not None:
-            self._on_imported()
+    def _preparations(self) -> Iterator[Callable[[], object]]:
+        """What is done between keys once the first screen is painted, in small steps."""
+        for name in road.SCREENS:
+            yield partial(importlib.import_module, f"homesplit.tui.screens.{name}")
+        if self._on_ready is not None:
+            for name in road.SCREENS:
+                yield partial(self._init_mode, name)
+            yield partial(get_ready, self, HELP, HELP_OF[self.current_mode])
+            yield self._on_ready
+
+    def _get_ready(self, steps: Sequence[Callable[[], object]]) -> None:
+        """Take one step, and the others later."""
+        if not self.is_running:
+            return
+        steps[0]()
+        if steps[1:]:
+            self.set_timer(STEP_EACH_S, partial(self._get_ready, steps[1:]))
 
     async def _tick(self) -> None:
         """Draw again when something has happened since the last picture."""
@@ -173,11 +192,11 @@ class HomesplitApp(App[None]):
         """The newest error at length."""
         text = self.controller.failure_detail()
         if text:
-            self.push_screen(Reading("What went wrong", text=text))
+            read(self, "What went wrong", text)
 
     def action_help(self) -> None:
         """Keys and what the screens mean."""
-        self.push_screen(Reading("Help", text=help_view.text(self.current_mode)))
+        read(self, HELP, HELP_OF[self.current_mode])
 
     @work
     async def action_leave(self) -> None:

@@ -22,6 +22,8 @@ CANDIDATES = (
     ("split", "chunked"),
 )
 
+WIDEST = 36
+"""Cells of a column, however wide the screen is."""
 ROOMY = 18
 """Cells from which on a column says in full how prompts are read."""
 
@@ -51,7 +53,7 @@ def table(state: RunState, width: int, *, tall: bool = True) -> Lines:
     """Rows of figures, a column for each mode; where it is not `tall`, without empty lines."""
     columns = _columns(state)
     label = 22
-    cell = max(12, min(26, (width - label) // max(len(columns), 1)))
+    cell = max(12, min(WIDEST, (width - label) // max(len(columns), 1)))
     apart = [EMPTY] if tall else []
     rows: list[Line] = [*_heads(columns, state, label, cell)]
     for name, measured, predicted, show, best in _FIGURES:

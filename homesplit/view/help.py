@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from homesplit.view.spans import EMPTY, Line, Lines, Span, line, wrap
+
 IDEA = """A language model's answer is made in two parts. Reading the prompt (prefill) takes \
 arithmetic; writing the answer token by token (decode) takes memory bandwidth. On one box they \
 get in each other's way: while a long prompt is read, everyone who is mid-answer waits.
@@ -13,7 +17,8 @@ measures them and says, then lets you watch and compare.
 """
 
 WORDS = """TTFT: from receipt of a request to its first token.
-TPOT: time per output token after that. ITL: one gap between tokens.
+TPOT: time per output token after that.
+ITL: one gap between two tokens.
 Stall: the part of a gap beyond the TPOT target.
 Goodput: requests a second that stay inside both targets.
 Hand-off: moving the KV cache of a prompt from the box that read it to the box that writes.
@@ -58,8 +63,41 @@ ctrl+p   every command by name
 q        quit"""
 
 
-def text(screen: str | None) -> str:
+COLUMN = 13
+"""Characters that a key or a word has before what it means."""
+
+
+def page(screen: str | None, width: int) -> Lines:
     """The whole help, with one screen's own keys first."""
     own = KEYS.get(screen or "", "")
-    head = f"Keys on this screen\n{own}\n\n" if own else ""
-    return f"{head}Keys everywhere\n{EVERYWHERE}\n\nThe idea\n{IDEA}\nThe words\n{WORDS}"
+    parts: list[Lines] = [_listed("Keys on this screen", own, "  ", width)] if own else []
+    parts.append(_listed("Keys everywhere", EVERYWHERE, "  ", width))
+    parts.append((_head("The idea"), *_prose(IDEA, width)))
+    parts.append(_listed("The words", WORDS, ": ", width))
+    return tuple(row for part in parts for row in (*part, EMPTY))[:-1]
+
+
+def drawn(screen: str | None) -> Callable[[int, int], Lines]:
+    """What draws the help of a screen for a width and a height."""
+    return lambda width, height: page(screen, width)
+
+
+def _head(text: str) -> Line:
+    return line(Span(text, "strong"))
+
+
+def _prose(text: str, width: int) -> Lines:
+    return tuple(row for one in text.strip().split("\n") for row in wrap(one, width) or (EMPTY,))
+
+
+def _listed(title: str, text: str, between: str, width: int) -> Lines:
+    """A key or a word on the left of each line, what it means beside it."""
+    rows: list[Line] = [_head(title)]
+    for told in text.strip().split("\n"):
+        name, _, meaning = told.partition(between)
+        broken = wrap(meaning, max(width - COLUMN, 10))
+        left = [name, *[""] * (len(broken) - 1)]
+        rows.extend(
+            (Span(f"{one:<{COLUMN}}", "key"), *row) for one, row in zip(left, broken, strict=True)
+        )
+    return tuple(rows)

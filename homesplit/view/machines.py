@@ -40,15 +40,19 @@ ALIKE = 1.05
 
 def seconds_since(stamp: str | None, now: datetime) -> float | None:
     """Seconds from an ISO 8601 time to `now`; None when there is no time or no sense in it."""
+    then = moment(stamp)
+    return None if then is None else (now - then).total_seconds()
+
+
+def moment(stamp: str | None) -> datetime | None:
+    """An ISO 8601 time, of UTC where it says no zone; None when there is no sense in it."""
     if stamp is None:
         return None
     try:
         then = datetime.fromisoformat(stamp.replace("Z", "+00:00"))
     except ValueError:
         return None
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=UTC)
-    return (now - then).total_seconds()
+    return then if then.tzinfo is not None else then.replace(tzinfo=UTC)
 
 
 class Columns(NamedTuple):

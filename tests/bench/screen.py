@@ -136,7 +136,7 @@ def app(url: str) -> None:
         )
         controller.start("serve", lambda ctx: controller.follow(ctx, url, None))
 
-    HomesplitApp(controller, start="monitor", on_start=begin, on_imported=gc.freeze).run()
+    HomesplitApp(controller, start="monitor", on_start=begin, on_ready=gc.freeze).run()
 
 
 # ------------------------------------------------------------------------ the terminal

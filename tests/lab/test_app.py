@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import re
-import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from homesplit.io.locks import Holder
 from tests.conftest import lab_needs, model_needs
-from tests.lab.api import running_lab
+from tests.lab.by_keys import (
+    LONG_S,
+    Terminal,
+    a_plan_is_made,
+    boxes_are_chosen_and_measured,
+    one_box_is_chosen_and_measured,
+    started,
+    the_plan_is_deployed,
+)
 from tests.lab.desks import settle
-from tests.lab.inside import exec_command
 from tests.lab.needs import missing
-from tests.lab.records import DESK
-from tests.lab.road import Road, box_platform, fetch_packages, files_of
-from tests.lab.store import CHECKOUT
-from tests.tmux import Tmux
+from tests.lab.road import files_of
 
 pytestmark = [
     pytest.mark.lab,
@@ -27,49 +35,26 @@ pytestmark = [
     pytest.mark.timeout(4000),
 ]
 
-LONG_S = 1800.0
-"""A limit, not a wait: on a busy computer everything takes many times as long."""
-
-
-class Terminal(Tmux):
-    """The app on a lab's desk in a tmux of its own."""
-
-    def __init__(self, road: Road, folder: Path) -> None:
-        self.road = road
-        words = [
-            *exec_command(road.lab.lab, DESK),
-            *("env", "-u", "COLUMNS", "-u", "LINES", f"HOMESPLIT_HOME={road.home}"),
-            *(f"HOMESPLIT_SSH_CONFIG={road.lab.ssh_config}", "LANG=C.UTF-8"),
-            "TERM=tmux-256color",
-            str(Path(sys.executable).with_name("homesplit")),
-        ]
-        super().__init__(words, folder, at=CHECKOUT)
-
 
 @contextlib.contextmanager
-def started(folder: Path, *cpu: str) -> Generator[Terminal]:
+def app_on_a_desk(folder: Path, *cpu: str, odd: str | None = None) -> Generator[Terminal]:
     """The app as it starts, on a desk that knows a box for each of these shares of a core."""
     assert not (lab_needs() or model_needs() or missing(("tmux",)))
-    with running_lab(len(cpu), "1gbe", cpu=cpu, memory=["4"]) as lab:
-        fetch_packages(box_platform(lab, "atlas"))
-        terminal = Terminal(Road(lab, folder / "home"), folder)
-        try:
-            yield terminal
-        finally:
-            terminal.close()
+    with started(folder, cpu, odd=odd) as terminal:
+        yield terminal
 
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Generator[Terminal]:
     """Two boxes; the second has half a core."""
-    with started(tmp_path, "atlas=1", "borea=0.5") as terminal:
+    with app_on_a_desk(tmp_path, "atlas=1", "borea=0.5") as terminal:
         yield terminal
 
 
 @pytest.fixture
 def terminal_of_one(tmp_path: Path) -> Generator[Terminal]:
     """One box."""
-    with started(tmp_path, "atlas=1") as terminal:
+    with app_on_a_desk(tmp_path, "atlas=1") as terminal:
         yield terminal
 
 
@@ -99,48 +84,139 @@ def test_keys_lead_from_two_machines_found_to_a_model_that_serves(terminal: Term
     terminal.wait_for_end()
 
 
-def boxes_are_chosen_and_measured(terminal: Terminal) -> None:
-    """Both are found, space chooses them, p measures them and the link."""
-    terminal.wait_for("atlas", "borea", "choose this machine")
+@pytest.mark.long
+def test_what_goes_wrong_on_the_road_is_told_by_the_screens_and_can_be_mended(
+    tmp_path: Path,
+) -> None:
+    with app_on_a_desk(tmp_path, "atlas=1", "borea=1", odd="refuse") as terminal:
+        a_wrong_password_is_told(terminal)
+        the_changes_are_listed(terminal)
+        a_full_disk_is_told(terminal)
+        a_box_that_goes_while_it_is_deployed_to_is_told(terminal)
+        boxes_that_another_changes_are_told(terminal)
+        terminal.press("Enter")
+        terminal.wait_for("go on to Monitor", limit_s=LONG_S)
+        load_shows_in_monitor(terminal)
+        a_router_that_is_not_heard_is_told_until_it_is(terminal)
+        a_link_that_is_lost_while_modes_are_compared_is_told(terminal)
+        terminal.press("q")
+        terminal.wait_for_end()
+
+
+def opened_and_hidden(terminal: Terminal, *words: str) -> None:
+    """What went wrong is opened by key, says all of this, and goes away by escape."""
+    terminal.press("e")
+    terminal.wait_for("What went wrong", *words)
+    terminal.press("Escape")
+    terminal.wait_until(lambda shown: "What went wrong" not in shown, "the screen again")
+    terminal.press("Escape")
+    terminal.wait_until(lambda shown: "hides it" not in shown, "a screen without the error")
+
+
+def a_wrong_password_is_told(terminal: Terminal) -> None:
+    """A box that lets in by a password alone is asked for it three times."""
     terminal.wait_until(
-        lambda shown: all(re.search(rf"\b{name} .*✓ usable", shown) for name in ("atlas", "borea")),
-        "two usable machines",
+        lambda shown: all(name in shown for name in ("atlas", "borea", "corvo", "choose this")),
+        "three machines",
     )
-    # Whoever was found first: they stand by their names, this machine last.
+    # By their names.
+    terminal.press("Home", "Down", "Down", "Space")
+    terminal.wait_for("A● corvo")
+    terminal.press("p")
+    for tries in range(3):
+        terminal.wait_for("Password", "of owner on corvo", limit_s=LONG_S)
+        terminal.press(*f"no{tries}", "Enter")
+        terminal.wait_until(lambda shown, tries=tries: "•" not in shown, "an answer that is taken")
+    terminal.wait_for("does not let owner in", "nor with the password", limit_s=LONG_S)
+    opened_and_hidden(terminal, "Where: corvo (stage probe)", "Do next:")
+    terminal.press("Space")
+    terminal.wait_until(lambda shown: "A● corvo" not in shown, "nothing chosen")
+
+
+def the_changes_are_listed(terminal: Terminal) -> None:
+    """Two boxes are chosen, and Deploy lists what it would do there."""
     terminal.press("Home", "Space", "Down", "Space")
     terminal.wait_for("A● atlas", "B● borea")
-    terminal.press("p")
-    shown = terminal.wait_for("Gbit/s", "go on to the plan", limit_s=LONG_S)
-    assert shown.count("just now") + shown.count(" s ago") + shown.count(" min ago") >= 2
-
-
-def one_box_is_chosen_and_measured(terminal: Terminal) -> None:
-    """It is found, space chooses it, p measures it."""
-    terminal.wait_for("choose this machine")
-    terminal.wait_until(lambda shown: bool(re.search(r"\batlas .*✓ usable", shown)), "a machine")
-    # By their names, this machine last.
-    terminal.press("Home", "Space")
-    terminal.wait_for("A● atlas")
-    terminal.press("p")
-    terminal.wait_for("go on to the plan", limit_s=LONG_S)
-
-
-def a_plan_is_made(terminal: Terminal) -> None:
-    """Enter goes on and works out the advice; a knob is turned and the advice follows."""
-    terminal.press("Enter")
-    terminal.wait_for("What will be asked", "512 tokens")
-    terminal.press("Enter")
-    terminal.wait_for("The rules, in order", limit_s=LONG_S)
-    terminal.press("Down", "Down", "Down", "Left")
-    terminal.wait_for("256 tokens", "prepare the deployment")
-
-
-def the_plan_is_deployed(terminal: Terminal) -> None:
-    """The changes are listed first; enter makes them."""
-    terminal.press("Enter")
+    terminal.press("3", "Enter")
     terminal.wait_for("will deploy smollm2-135m", "to write in all", "do it", limit_s=LONG_S)
+
+
+def a_full_disk_is_told(terminal: Terminal) -> None:
+    """Before anything is brought."""
+    folder = "/home/owner/.local"
+    size = "size=60m,mode=755,uid=$(id -u owner)"
+    make = f"mkdir {folder} && mount -t tmpfs -o {size} tmpfs {folder}"
+    lab = terminal.road.lab
+    assert lab.box("atlas", ["sh", "-c", make], root=True).returncode == 0
+    try:
+        terminal.press("Enter")
+        terminal.wait_for("✗ atlas:", "GB free", limit_s=LONG_S)
+        opened_and_hidden(terminal, "Where: atlas (stage deploy)", "Do next:")
+    finally:
+        lab.box("atlas", ["sh", "-c", f"umount {folder} && rmdir {folder}"], root=True)
+
+
+def a_box_that_goes_while_it_is_deployed_to_is_told(terminal: Terminal) -> None:
+    """Its cable is pulled while files are on their way."""
+    lab = terminal.road.lab
     terminal.press("Enter")
-    terminal.wait_for("go on to Monitor", limit_s=LONG_S)
+    terminal.wait_until(
+        lambda shown: bool(re.search(r"● (packages|environment|model)", shown)),
+        "a copy under way",
+        LONG_S,
+    )
+    lab.fault("atlas", "cut-link")
+    try:
+        terminal.wait_for("✗ atlas:", "hides it", limit_s=LONG_S)
+        opened_and_hidden(terminal, "Where: atlas (stage deploy)", "Do next:")
+    finally:
+        lab.fault("atlas", "restore-link")
+
+
+def boxes_that_another_changes_are_told(terminal: Terminal) -> None:
+    """Another shell of this desk holds them."""
+    lock = terminal.road.home / "data" / "deployments" / ".lock"
+    holder = Holder(pid=os.getpid(), doing="removing homesplit from borea", since_s=time.time())
+    with lock.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(msgspec.json.encode(holder))
+        file.flush()
+        terminal.press("Enter")
+        terminal.wait_for(f"(process {os.getpid()}, since", "is removing homesplit from borea.")
+        opened_and_hidden(terminal, "Do next: Wait until it is done, or end it there")
+
+
+def a_router_that_is_not_heard_is_told_until_it_is(terminal: Terminal) -> None:
+    """The cable of its box is pulled while Monitor shows it, and put back."""
+    lab = terminal.road.lab
+    box = the_box_of_the_router(terminal)
+    lab.fault(box, "cut-link")
+    try:
+        terminal.wait_for(f"the engine on {box} is not heard", limit_s=LONG_S)
+    finally:
+        lab.fault(box, "restore-link")
+    terminal.wait_until(lambda shown: "is not heard" not in shown, "word from it", LONG_S)
+
+
+def a_link_that_is_lost_while_modes_are_compared_is_told(terminal: Terminal) -> None:
+    """The comparison ends with an error, and the app goes on."""
+    lab = terminal.road.lab
+    box = the_box_of_the_router(terminal)
+    terminal.press("5", "Enter")
+    terminal.wait_for("Round 1 of 1", limit_s=LONG_S)
+    lab.fault(box, "cut-link")
+    try:
+        terminal.wait_for("✗", "hides it", limit_s=LONG_S)
+        opened_and_hidden(terminal, "(stage compare)", "Do next:")
+    finally:
+        lab.fault(box, "restore-link")
+    terminal.wait_until(lambda shown: "is not heard" not in shown, "word from it", LONG_S)
+
+
+def the_box_of_the_router(terminal: Terminal) -> str:
+    """Where the deployment's router runs."""
+    told = terminal.road.json("status")["deployment"]
+    return str(told["router_box"])
 
 
 def load_shows_in_monitor(terminal: Terminal) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from homesplit_engine.records import StepEvent
 from msgspec.structs import replace
 
 from homesplit.controller import Controller, Served
+from homesplit.controller.comparing import compared_seconds
 from homesplit.controller.runner import MOST_WAITING
 from homesplit.core import events
 from homesplit.core.alone import Alone
@@ -27,6 +29,7 @@ from homesplit.replay import LONGEST_GAP_S, Replay
 from homesplit.stages.context import AskNobody, Context
 from homesplit.stages.notebook import list_entries
 from homesplit.stages.plan import PlanQuestion
+from homesplit.view.machines import moment
 from tests.tui import sample_run
 
 
@@ -358,3 +361,22 @@ async def test_a_rate_that_fitted_other_boxes_is_measured_anew() -> None:
     controller._compare_fit(now, replace(now, model="another"))
     assert controller.state.choices.load_rate_requests_per_s is None
     assert controller.state.choices.targets == Targets()
+
+
+def test_a_recording_tells_ages_as_they_were_when_it_was_made() -> None:
+    replay = Replay([(0.0, event) for event in sample_run.machines()], speed=0)
+    assert (datetime.now(UTC) - replay.wall_clock()).total_seconds() < 60
+    for event in sample_run.machines():
+        replay.emit(event)
+    told = [moment(profile.probed_at) for profile in replay.state.profiles.values()]
+    assert replay.wall_clock() == max(then for then in told if then) + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("rate_requests_per_s", "seconds"),
+    [(None, 30.0), (100.0, 30.0), (1.0, 30.0), (0.5, 60.0), (0.01, 120.0)],
+)
+def test_a_comparison_lasts_for_enough_requests_within_bounds(
+    rate_requests_per_s: float | None, seconds: float
+) -> None:
+    assert compared_seconds(rate_requests_per_s) == seconds

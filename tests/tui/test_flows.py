@@ -126,7 +126,7 @@ async def test_a_text_to_read_keeps_its_margins(make_app: MakeApp) -> None:
     app = make_app(())
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
-        await app.push_screen(Reading("Trace", text="Traceback:\n  File one\n    a call"))
+        await app.push_screen(Reading("Trace", "Traceback:\n  File one\n    a call"))
         await settled(pilot)
         assert text_of(app, ".body LinesView") == "Traceback:\n  File one\n    a call"
 

@@ -57,7 +57,8 @@ class DeployScreen(StageScreen):
 
     def on_screen_resume(self) -> None:
         """What lies on the boxes may have changed."""
-        self.controller.look_at_boxes()
+        if self.is_current:
+            self.controller.look_at_boxes()
 
     def action_log(self) -> None:
         """Show or hide the log."""

@@ -13,9 +13,10 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input
 
+from homesplit.core.found import SHOW_HOST_KEYS
 from homesplit.tui.screens.over import Over
 from homesplit.tui.widgets.keys import Key, Keys
-from homesplit.tui.widgets.lines import LinesView
+from homesplit.tui.widgets.lines import Draw, LinesView
 from homesplit.view.spans import EMPTY, Line, Lines, Span, wrap
 
 
@@ -66,9 +67,8 @@ class TrustKey(Question):
         super().__init__(
             f"Is this really {box}?",
             f"homesplit has not met {box} before. Its SSH host key is\n\n{fingerprint}\n\n"
-            "Compare it with what the box itself says (on the box: "
-            "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub). The key is remembered, and a "
-            "change later is refused.",
+            f"Compare it with what the box itself says (on the box: {SHOW_HOST_KEYS}). "
+            "The key is remembered, and a change later is refused.",
             yes="it is, trust this key",
         )
 
@@ -113,9 +113,22 @@ class Reading(Over[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "close", "Back")]
 
-    def __init__(self, title: str, draw: Lines | None = None, *, text: str = "") -> None:
+    def __init__(self, title: str, draw: Draw | str) -> None:
         super().__init__()
-        self._title, self._lines, self._text = title, draw, text
+        self._title, self._draw = title, draw
+
+    def turn_to(self, title: str, draw: Draw | str) -> None:
+        """Hold something else, laid out before it is shown so that it is painted once."""
+        same = (title, draw) == (self._title, self._draw)
+        self._title, self._draw = title, draw
+        box = self.query(".dialog")
+        if not box:
+            return
+        self.query_one(".body", VerticalScroll).scroll_home(animate=False)
+        if not same:
+            box.first().border_title = Content(title)
+            self.query_one(".body LinesView", LinesView).redraw()
+            self.lay_out()
 
     def compose(self) -> ComposeResult:
         """Title and scrolled text."""
@@ -126,9 +139,8 @@ class Reading(Over[None]):
             yield Keys(Key("escape", "goes back", "close", first=True))
 
     def _body(self, width: int, height: int) -> Lines:
-        if self._lines is not None:
-            return self._lines
-        return _paragraphs(self._text, width)
+        draw = self._draw
+        return _paragraphs(draw, width) if isinstance(draw, str) else draw(width, height)
 
     def action_close(self) -> None:
         """Back."""

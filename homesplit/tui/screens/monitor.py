@@ -14,9 +14,10 @@ from textual.content import Content
 from homesplit.controller import Controller
 from homesplit.core.engine_state import MAX_RECORDS, Done
 from homesplit.tui.ask import ask
+from homesplit.tui.read import read
 from homesplit.tui.screens.base import StageScreen
 from homesplit.tui.screens.chat import ChatScreen
-from homesplit.tui.screens.dialogs import Question, Reading
+from homesplit.tui.screens.dialogs import Question
 from homesplit.tui.screens.pick import Pick
 from homesplit.tui.widgets.lines import LinesView, MovingLines, subtitle
 from homesplit.tui.widgets.rows import Rows
@@ -263,9 +264,14 @@ class MonitorScreen(StageScreen):
     def _open_request(self) -> None:
         current = self.query_one("#request-rows", Rows).current
         record = next((r for r in self.state.engine.records if r.request_id == current), None)
-        if record is not None:
-            detail = ledger.request_detail(record, min(self.size.width - 10, 100))
-            self.app.push_screen(Reading("One request, from receipt to last token", detail))
+        if record is None:
+            self.tell("It is still being served: it can be opened once it has ended.")
+        else:
+            read(
+                self.app,
+                "One request, from receipt to last token",
+                lambda width, height: ledger.request_detail(record, width),
+            )
 
     def action_mode(self) -> None:
         """The next mode."""

@@ -52,6 +52,11 @@ class Over(ModalScreen[_T]):
             self._darkened = None
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
+    def lay_out(self) -> None:
+        """Lay it out for the app's size now, also before it is shown."""
+        self._layout_required = False
+        self._refresh_layout(self.app.size)
+
     def _behind(self) -> Screen[object] | None:
         """The screen that this one lies on."""
         stack = self.app.screen_stack

@@ -1,0 +1,108 @@
+"""Screens are made before their keys are pressed, and one page is kept for all that is read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+from textual.pilot import Pilot
+
+from homesplit.tui.app import HomesplitApp
+from homesplit.tui.read import KEPT, read
+from homesplit.tui.screens.base import StageScreen
+from homesplit.tui.screens.dialogs import Reading
+from homesplit.view import road
+from tests.engine.router_kit import until
+from tests.tui.conftest import MakeApp
+from tests.tui.test_flows import commands, picture, press
+
+
+@contextlib.asynccontextmanager
+async def ready_app(make_app: MakeApp) -> AsyncGenerator[tuple[HomesplitApp, Pilot[None]]]:
+    """An app that has made everything ready."""
+    told: list[bool] = []
+    app = make_app()
+    app._on_ready = lambda: told.append(True)  # pyright: ignore[reportPrivateUsage]
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: told)
+        yield app, pilot
+
+
+def stops(app: HomesplitApp) -> dict[str, StageScreen]:
+    """The screen of each mode that has one."""
+    stacks: dict[str, list[Any]] = app._screen_stacks  # pyright: ignore[reportPrivateUsage]
+    return {name: cast(StageScreen, stacks[name][0]) for name in road.SCREENS if stacks.get(name)}
+
+
+async def test_every_stop_is_made_once_and_is_the_one_that_its_key_shows(
+    make_app: MakeApp,
+) -> None:
+    async with ready_app(make_app) as (app, pilot):
+        made = stops(app)
+        assert set(made) == set(road.SCREENS)
+        assert app.current_mode == "machines"
+        for number, name in enumerate(road.SCREENS, start=1):
+            await press(pilot, str(number))
+            assert app.screen is made[name]
+            assert road.TITLES[name] in picture(app)
+        assert commands(app) == []
+
+
+async def test_without_being_asked_to_no_stop_is_made_beforehand(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, "1")
+        assert set(stops(app)) == {"machines"}
+        assert not app.is_screen_installed(KEPT)
+
+
+async def test_the_page_that_is_kept_shows_what_is_asked_for_each_time(make_app: MakeApp) -> None:
+    async with ready_app(make_app) as (app, pilot):
+        kept = app.get_screen(KEPT, Reading)
+        for key, words in (("4", "switch the mode while it serves"), ("6", "export as .ipynb")):
+            for _ in range(2):
+                await press(pilot, key, "question_mark")
+                assert app.screen is kept
+                assert words in picture(app)
+                await press(pilot, "escape")
+                assert isinstance(app.screen, StageScreen)
+        await press(pilot, "4", "enter")
+        assert app.screen is kept
+        assert "from receipt to last token" in picture(app)
+        assert "Keys on this screen" not in picture(app)
+
+
+async def test_a_page_over_a_page_or_over_another_stop_is_one_of_its_own(
+    make_app: MakeApp,
+) -> None:
+    async with ready_app(make_app) as (app, pilot):
+        await press(pilot, "question_mark")
+        kept = app.screen
+        await app.switch_mode("plan")
+        await press(pilot, "question_mark")
+        assert app.screen is not kept
+        assert "work out the advice anew" in picture(app)
+        await press(pilot, "escape")
+        await app.switch_mode("machines")
+        assert app.screen is kept
+        read(app, "Trace", "line one")
+        await press(pilot)
+        assert app.screen is not kept
+        await press(pilot, "escape", "escape")
+        assert isinstance(app.screen, StageScreen)
+
+
+async def test_a_kept_page_fits_a_window_that_changed_and_a_theme_that_did(
+    make_app: MakeApp,
+) -> None:
+    async with ready_app(make_app) as (app, pilot):
+        await press(pilot, "question_mark", "escape")
+        await pilot.resize_terminal(80, 24)
+        app.theme = "homesplit-light"
+        await press(pilot, "question_mark")
+        shown = picture(app)
+        assert "Keys on this screen" in shown
+        assert max(len(line.rstrip()) for line in shown.split("\n")) <= 80
+        ground = app.screen.query_one(".dialog").styles.background
+        assert ground.brightness > 0.5
