@@ -21,7 +21,7 @@ from tests.lab.api import RunningLab, running_lab
 from tests.lab.errors import LabError
 from tests.lab.matrix.answers import Answers
 from tests.lab.matrix.cells import Cell, all_cells, short_cells, together
-from tests.lab.matrix.run import Result, check_undisturbed, run_together
+from tests.lab.matrix.run import RULE, Result, check_undisturbed, run_together
 from tests.lab.matrix.stand import LINK_MBIT, Stand, end_in_good_order_when_told, standing
 from tests.lab.matrix.table import JSONL, keep, last_of_each, read, write_table
 
@@ -53,7 +53,7 @@ def chosen_cells(args: argparse.Namespace, runs: Sequence[Result]) -> list[Cell]
 
 def _is_open(cell: Cell, done: dict[str, Result], runs: Sequence[Result]) -> bool:
     last = done.get(cell.name)
-    if last is None or not last.ok:
+    if last is None or not last.ok or last.rule < RULE:
         return True
     return not last.moment_met and sum(run.cell == cell.name for run in runs) < TRIES
 
