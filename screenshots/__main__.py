@@ -1,8 +1,9 @@
 """Makes the pictures in this folder from a real run: `python -m screenshots`.
 
-Starts the demo's two workers and router on this machine, lets the load run in each mode,
-compares the modes, and keeps what the app shows. `--replay FILE` takes a run on two boxes
-instead, recorded before with `homesplit app --record FILE`, such as `two-boxes.jsonl.gz`.
+A lab of two boxes is made (Linux, root), the app is led along the whole road there by keys, and
+its run is kept in `two-boxes.jsonl.gz`, from which the pictures are drawn. `--replay FILE` draws
+them from a run that was recorded before with `homesplit app --record FILE`. Where no lab can be
+made, `--demo` takes two workers on this machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -22,13 +22,13 @@ from homesplit.io.event_log import read_events
 from homesplit.io.paths import Paths, user_paths
 from homesplit.replay import Replay
 from homesplit.tui.app import HomesplitApp
+from screenshots import lab
 from screenshots.raster import to_png
 from screenshots.recorded import moments
 
 FOLDER = Path(__file__).parent
+RECORDING = FOLDER / "two-boxes.jsonl.gz"
 SIZE = (120, 40)
-COVER = "monitor-split"
-"""The picture that is also kept as `monitor`, for the README."""
 START_S = 300.0
 COMPARE_S = 900.0
 
@@ -94,9 +94,6 @@ def _keep(app: HomesplitApp, name: str) -> None:
     svg = FOLDER / f"{name}.svg"
     svg.write_text(app.export_screenshot(title="homesplit"))
     to_png(svg)
-    if name == COVER:
-        for kind in (".svg", ".png"):
-            shutil.copyfile(svg.with_suffix(kind), FOLDER / f"monitor{kind}")
     print(svg.relative_to(Path.cwd()) if svg.is_relative_to(Path.cwd()) else svg)  # noqa: T201
 
 
@@ -104,8 +101,16 @@ def main() -> None:
     """Read the switches and make the pictures."""
     parser = argparse.ArgumentParser(prog="python -m screenshots")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="take a recorded run")
-    file = parser.parse_args().replay
-    asyncio.run(from_recording(file) if file is not None else from_demo())
+    parser.add_argument("--demo", action="store_true", help="take a run on this machine alone")
+    args = parser.parse_args()
+    if args.demo:
+        asyncio.run(from_demo())
+        return
+    if args.replay is None:
+        if lacks := lab.lacks():
+            sys.exit(f"{'; '.join(lacks)}. Or take --replay or --demo.")
+        lab.record(RECORDING)
+    asyncio.run(from_recording(args.replay or RECORDING))
 
 
 if __name__ == "__main__":

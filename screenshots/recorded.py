@@ -8,6 +8,13 @@ from typing import NamedTuple
 from homesplit.core import events
 from homesplit.core.events import Event
 from homesplit.core.state import RunState, apply
+from screenshots.lessons import (
+    Lesson,
+    a_prompt_stops_answers,
+    answers_go_on_beside_a_handoff,
+    both_write,
+    chunks_go_beside_answers,
+)
 
 Recorded = Sequence[tuple[float, Event]]
 
@@ -20,12 +27,18 @@ class Moment(NamedTuple):
     events: Recorded
 
 
-Wanted = Callable[[RunState, Event], bool]
+Score = Callable[[RunState, Event], float | None]
+"""How well a moment shows what a picture is for; None when it can't."""
+
+
+def _when(wanted: Callable[[RunState, Event], bool]) -> Score:
+    """Moments of a kind that are all alike."""
+    return lambda state, event: 0.0 if wanted(state, event) else None
 
 
 def _probed(state: RunState, event: Event) -> bool:
     measured = all(name in state.profiles for name in state.choices.boxes)
-    return len(state.choices.boxes) == 2 and measured and bool(state.links)
+    return len(state.choices.boxes) == 2 and measured and bool(state.links) and state.plan is None
 
 
 def _planned(state: RunState, event: Event) -> bool:
@@ -40,41 +53,6 @@ def _deploying(state: RunState, event: Event) -> bool:
     return isinstance(event, events.Progress) and event.stage == "deploy" and len(midway) == 2
 
 
-def _in(mode: str, prefill: str | None = None) -> Wanted:
-    """A request that ended while the load ran in this mode."""
-
-    def wanted(state: RunState, event: Event) -> bool:
-        setting = state.engine.setting
-        return (
-            isinstance(event, events.RequestDone)
-            and setting is not None
-            and setting.mode == mode
-            and prefill in (None, setting.prefill)
-            and event.record.mode == mode
-            and event.record.outcome == "completed"
-            and (event.record.served == "split") == (mode == "split")
-            and not state.failures
-            and state.load.running
-            and state.stage("compare").status == "idle"
-            and (mode != "split" or _handed_over(state))
-        )
-
-    return wanted
-
-
-HANDED_OVER_S = 6.0
-"""A picture of the split shows a hand-off that ended so recently."""
-
-
-def _handed_over(state: RunState) -> bool:
-    """Whether the strips show a hand-off."""
-    engine = state.engine
-    if not engine.transfers or engine.latest_s is None:
-        return False
-    last = engine.transfers[-1]
-    return engine.latest_s - last.event.end_s - last.offset_s < HANDED_OVER_S
-
-
 def _compared(state: RunState, event: Event) -> bool:
     ended = isinstance(event, events.StageEnded) and event.stage == "compare"
     return ended or isinstance(event, events.CompareRun | events.CompareVerdict)
@@ -84,26 +62,34 @@ def _anything(state: RunState, event: Event) -> bool:
     return bool(state.entries)
 
 
-_WANTED: tuple[tuple[str, str, Wanted], ...] = (
-    ("machines", "machines", _probed),
-    ("plan", "plan", _planned),
-    ("deploy", "deploy", _deploying),
-    ("monitor-colocated", "monitor", _in("colocated", "whole")),
-    ("monitor-colocated-chunked", "monitor", _in("colocated", "chunked")),
-    ("monitor-replica", "monitor", _in("replica")),
-    ("monitor-split", "monitor", _in("split")),
-    ("compare", "compare", _compared),
-    ("notebook", "notebook", _anything),
-)
+def _wanted() -> tuple[tuple[str, str, Score], ...]:
+    """Each picture's name, its screen, and what makes a good one."""
+    whole = Lesson(a_prompt_stops_answers, "colocated", "whole")
+    chunked = Lesson(chunks_go_beside_answers, "colocated", "chunked")
+    return (
+        ("machines", "machines", _when(_probed)),
+        ("plan", "plan", _when(_planned)),
+        ("deploy", "deploy", _when(_deploying)),
+        ("monitor-colocated", "monitor", whole),
+        ("monitor-colocated-chunked", "monitor", chunked),
+        ("monitor-replica", "monitor", Lesson(both_write, "replica")),
+        ("monitor-split", "monitor", Lesson(answers_go_on_beside_a_handoff, "split")),
+        ("compare", "compare", _when(_compared)),
+        ("notebook", "notebook", _when(_anything)),
+    )
 
 
 def moments(recorded: Recorded) -> Iterator[Moment]:
-    """Each picture that this run can give, shown at its last moment of that kind."""
-    last: dict[str, int] = {}
+    """Each picture that this run can give, at its best moment, the last of those alike."""
+    wanted = _wanted()
+    best: dict[str, tuple[float, int]] = {}
     state = RunState()
     for number, (_, event) in enumerate(recorded):
         state = apply(state, event)
-        last.update({name: number for name, _, wanted in _WANTED if wanted(state, event)})
-    for name, screen, _ in _WANTED:
-        if name in last:
-            yield Moment(name, screen, recorded[: last[name] + 1])
+        for name, _, score in wanted:
+            found = score(state, event)
+            if found is not None and (name not in best or found >= best[name][0]):
+                best[name] = found, number
+    for name, screen, _ in wanted:
+        if name in best:
+            yield Moment(name, screen, recorded[: best[name][1] + 1])
