@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import secrets
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from homesplit.controller.base import Base, Served, io_module, stage_module
 from homesplit.core import events
 from homesplit.core.choices import Choices, names_targets
+from homesplit.core.prng import FRESH_BITS
 from homesplit.stages.context import Context
 
 FIRST_RATE_REQUESTS_PER_S = 1.0
@@ -77,9 +79,11 @@ class Loading(Base):
         workload = self.load_workload(choices)
         target = bench.Target(url=served.url, api_key=served.api_key)
         seed = 1
+        # Drawn anew: the prompts of a load before may still be in the prefix cache.
+        salt = secrets.randbits(FRESH_BITS)
         while not stop.is_set():
             await bench.bench(
-                ctx, target, workload, seconds=600.0, seed=seed, stop=stop, keep=False
+                ctx, target, workload, seconds=600.0, seed=seed, salt=salt, stop=stop, keep=False
             )
             seed += 1
 

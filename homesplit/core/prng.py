@@ -21,6 +21,10 @@ def mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
+FRESH_BITS = 53
+"""Of a seed drawn anew: so many are a whole number in every reader of JSON."""
+
+
 class Prng:
     """A stream of random numbers from one seed; `fork` gives independent streams by label."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.events import Progress, StageEnded, StageStarted
 from homesplit.core.load import with_load
 from homesplit.core.measured import RequestLog
-from homesplit.core.prng import Prng
+from homesplit.core.prng import FRESH_BITS, Prng
 from homesplit.core.window import EDGE_SHARE
 from homesplit.core.workload import Workload
 from homesplit.errors import UsageError
@@ -59,9 +60,12 @@ async def find_capacity(
     if workload.targets.ttft_s is None and workload.targets.tpot_s is None:
         raise UsageError("capacity needs a target.", do_next="Give --ttft or --tpot.")
     async with prepared(target) as server:
-        kept = _Kept(ctx, server, workload, seconds, seed) if keep else None
+        # Drawn anew: a search before may have left its prompts in the prefix cache.
+        salt = secrets.randbits(FRESH_BITS)
+        seeds = {"load": seed, "salt": salt}
+        kept = _Kept(ctx, server, workload, seconds, seeds) if keep else None
         with kept.open() if kept else contextlib.nullcontext():
-            trials = await _search(ctx, server, workload, first, seconds, seed, kept)
+            trials = await _search(ctx, server, workload, first, seconds, seed, Prng(salt), kept)
             loopback = server.status.loopback if server.status else None
             result = capacity_of(trials, loopback)
             if kept is not None:
@@ -77,6 +81,7 @@ async def _search(
     first: float,
     seconds: float,
     seed: int,
+    salts: Prng,
     kept: _Kept | None,
 ) -> tuple[Trial, ...]:
     """Rate after rate from `first` until the search is over."""
@@ -85,7 +90,8 @@ async def _search(
     while (rate := next_rate(trials, first)) is not None:
         ctx.emit(StageStarted(stage=STAGE, sentence=f"Trying {say.rate(rate)}."))
         keep = kept.keep(trials, rate) if kept else None
-        run = await _run_at(ctx, server, workload, rate, seconds, seed, number, keep)
+        salt = salts.fork(number).bits()
+        run = await _run_at(ctx, server, workload, rate, seconds, seed + number, salt, keep)
         trials = with_run(trials, _trial(rate, run.summary.figures))
         if kept is not None:
             # Before it is shown: a search takes long, and may not come to its end.
@@ -102,14 +108,13 @@ async def _run_at(
     rate: float,
     seconds: float,
     seed: int,
-    number: int,
+    salt: int,
     keep: Keep | None,
 ) -> BenchResult:
-    """Run `number` of the search, at `rate`: other requests in other words than any before it."""
+    """One run of the search, at `rate`: other requests in other words than any before it."""
     load = with_load(workload, rate_requests_per_s=rate)
     length_s = max(seconds, run_s(rate, 2 * EDGE_SHARE))
-    plan = make_load(load, seconds=length_s, seed=seed + number)
-    salt = Prng(seed).fork(11, number).bits()
+    plan = make_load(load, seconds=length_s, seed=seed)
     return await run_once(ctx, server, load, plan, salt=salt, keep=keep)
 
 
@@ -117,7 +122,12 @@ class _Kept:
     """The search in the notebook: from its beginning, run by run, and whole."""
 
     def __init__(
-        self, ctx: Context, server: Prepared, workload: Workload, seconds: float, seed: int
+        self,
+        ctx: Context,
+        server: Prepared,
+        workload: Workload,
+        seconds: float,
+        seeds: Mapping[str, int],
     ) -> None:
         status = server.status
         settings = {
@@ -127,7 +137,7 @@ class _Kept:
             "url": None if status else server.endpoint.url,
         }
         self._course = Course(ctx, "run")
-        self._about = about_server(ctx, server, seeds={"load": seed}, settings=settings)
+        self._about = about_server(ctx, server, seeds=seeds, settings=settings)
 
     @contextlib.contextmanager
     def open(self) -> Generator[None, None, None]:

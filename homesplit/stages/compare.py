@@ -1,14 +1,16 @@
 """The same requests through each mode on the same boxes, in alternating order.
 
 Each run's prompts are the planned ones under a salt of its own: same lengths, same times,
-new words. Else the second mode would find the first one's prompts in the prefix cache. Text
-is compared over prompts of its own, the very same in every mode, asked beside the measuring.
+new words. Else the second mode would find the first one's prompts in the prefix cache, and so
+would the next comparison: its salts are drawn anew. Text is compared over prompts of its own, the
+very same in every mode, asked beside the measuring.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,7 +29,7 @@ from homesplit.core.divergence import lossy
 from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan
 from homesplit.core.predict_run import screen_figures
-from homesplit.core.prng import Prng
+from homesplit.core.prng import FRESH_BITS, Prng
 from homesplit.core.summary import RunSummary, summed
 from homesplit.core.trade import trade
 from homesplit.core.window import Window, window
@@ -58,6 +60,8 @@ class Asked:
     seen: Window
     """What of each run counts."""
     price_per_kwh: float | None
+    salt: int
+    """What the words of all runs are drawn from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +117,13 @@ async def compare(
         outlooks = await _outlooks(ctx, server, settings, workload, load, seen)
         columns = [Column(server=server, setting=setting) for setting in settings]
         columns += [Column(server=other, setting=None) for other in others]
+        salt = secrets.randbits(FRESH_BITS)
         kept = CompareEntry(
-            ctx, repeats=repeats, runs=repeats * len(columns), seed=seed, replayed=plan
+            ctx, repeats=repeats, runs=repeats * len(columns), seed=seed, salt=salt, replayed=plan
         )
-        asked = Asked(workload=workload, load=load, seen=seen, price_per_kwh=price_per_kwh)
+        asked = Asked(
+            workload=workload, load=load, seen=seen, price_per_kwh=price_per_kwh, salt=salt
+        )
         with kept.open(server, workload, seen):
             try:
                 pooled = await _all_runs(ctx, columns, asked, repeats, outlooks, kept)
@@ -260,7 +267,7 @@ async def _all_runs(
     """Every column once a round; odd rounds go backwards, so that drift favours nobody."""
     runs: list[list[BenchResult]] = [[] for _ in columns]
     modes: list[ModeRuns | None] = [None for _ in columns]
-    salts = Prng(asked.load.seed).fork(7)
+    salts = Prng(asked.salt)
     for turn in range(repeats):
         order = range(len(columns)) if turn % 2 == 0 else reversed(range(len(columns)))
         for index in order:

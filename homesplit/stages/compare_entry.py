@@ -25,7 +25,14 @@ class CompareEntry:
     """The entry of one comparison; what a run gave is in it before it is told."""
 
     def __init__(
-        self, ctx: Context, *, repeats: int, runs: int, seed: int, replayed: LoadPlan | None
+        self,
+        ctx: Context,
+        *,
+        repeats: int,
+        runs: int,
+        seed: int,
+        salt: int,
+        replayed: LoadPlan | None,
     ) -> None:
         """`runs` is how many there will be in all."""
         self._ctx = ctx
@@ -34,6 +41,7 @@ class CompareEntry:
         self._repeats = repeats
         self._runs = runs
         self._seed = seed
+        self._seeds = {"load": seed, "salt": salt}
         self._raw: dict[str, Sequence[Any]] = {"offered": replayed.requests} if replayed else {}
         """What the next writing adds."""
 
@@ -43,8 +51,7 @@ class CompareEntry:
     ) -> Generator[None, None, None]:
         """The entry is there from the beginning of the block on. Raises NotebookError."""
         settings = self._settings(workload, seen)
-        seeds = {"load": self._seed}
-        about = about_server(self._ctx, server, seeds=seeds, settings=settings)
+        about = about_server(self._ctx, server, seeds=self._seeds, settings=settings)
         nothing: dict[str, Any] = {"modes": [], "repeats": self._repeats, "seed": self._seed}
         self._course.so_far(self._unended("begun"), nothing, about=about, raw=self._raw)
         self._raw = {}
@@ -89,7 +96,7 @@ class CompareEntry:
     def _about(self, first: BenchResult, result: CompareResult) -> About:
         boxes, link = known_machines(self._ctx, first.boxes)
         return About(
-            seeds={"load": self._seed},
+            seeds=self._seeds,
             model=first.model,
             fingerprint=first.fingerprint,
             boxes=boxes,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+
 from msgspec.structs import replace
 
 from homesplit.core.alone import Alone, alone
 from homesplit.core.events import Progress, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
+from homesplit.core.prng import FRESH_BITS
 from homesplit.core.workload import Arrivals, Workload
 from homesplit.errors import EngineError
 from homesplit.io.load import run_load
@@ -33,9 +36,11 @@ async def measure_alone(ctx: Context, target: Target, workload: Workload) -> Alo
         done += 1
         ctx.emit(Progress(stage=STAGE, step="alone", done=done, total=total, unit="requests"))
 
+    # Drawn anew: prompts of the last time may still be in the prefix cache.
+    salt = secrets.randbits(FRESH_BITS)
     async with prepared(target) as server:
         load = await run_load(
-            server.session, server.endpoint, plan, run_id=RUN, salt=0xA10E, tell=tell
+            server.session, server.endpoint, plan, run_id=RUN, salt=salt, tell=tell
         )
     found = alone(load.logs)
     if found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from homesplit.core.capacity import CapacityResult
 from homesplit.core.entry import Entry, labelled
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.measured import RequestLog
+from homesplit.core.prng import FRESH_BITS
 from homesplit.core.remeasured import Advised, Figure, capacity_again
 from homesplit.core.replay import REPLAY
 from homesplit.core.workload import Workload
@@ -133,7 +135,7 @@ async def _run_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -> Ag
             seconds=float(body["seconds"]),
             seed=entry.about.seeds["load"],
             # Other words of the same lengths: the former ones may still be in a prefix cache.
-            salt=entry.about.seeds.get("salt", 0) + entry.number,
+            salt=secrets.randbits(FRESH_BITS),
             plan=plan,
             warm_up=float(body["warm_up_s"]),
             drain=float(body.get("drain_s", 0.0)),
