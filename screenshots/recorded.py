@@ -59,7 +59,7 @@ def _compared(state: RunState, event: Event) -> bool:
 
 
 def _anything(state: RunState, event: Event) -> bool:
-    return bool(state.entries)
+    return bool(state.entries) and not state.failures
 
 
 def _wanted() -> tuple[tuple[str, str, Score], ...]:

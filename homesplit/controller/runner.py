@@ -21,6 +21,8 @@ from homesplit.stages.context import Ask, AskNobody, Context
 _STREAM = frozenset((events.StepSeen, events.TransferSeen, events.StatusSeen, events.RequestDone))
 """Events that come by the hundred: they wait, and are applied together when the state is read."""
 MOST_WAITING = 1000
+ENDLESS = ("discover", "serve", "record")
+"""Stages that go on until they are let go, so that their end is nothing to tell."""
 
 
 class StageRunner:
@@ -180,7 +182,7 @@ class StageRunner:
             await asyncio.wait({task})
 
     def _tell_stopped(self, name: str) -> None:
-        if self.state.stage(name).status != "running":
+        if self._closed or name in ENDLESS or self.state.stage(name).status != "running":
             return
         if name in ("bench", "targets"):
             self.emit(events.StageEnded(stage=name, sentence="The load is off."))

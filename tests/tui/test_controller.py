@@ -183,6 +183,33 @@ async def test_what_follows_a_stage_does_not_begin_once_the_app_closes() -> None
     assert began == []
 
 
+async def waiting(_: Context) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("name", ["serve", "discover", "record"])
+async def test_what_goes_on_until_it_is_let_go_is_let_go_without_a_word(name: str) -> None:
+    controller = Controller()
+    controller.start(name, waiting)
+    controller.emit(events.Progress(stage=name, step="events"))
+    await asyncio.sleep(0)
+    controller.cancel(name)
+    await controller.ended(name)
+    assert controller.state.failures == ()
+
+
+async def test_what_is_stopped_tells_so_and_what_ends_with_the_app_does_not() -> None:
+    controller = Controller()
+    for name in ("probe", "plan"):
+        controller.start(name, waiting)
+        controller.emit(events.StageStarted(stage=name, sentence="It began."))
+    await asyncio.sleep(0)
+    controller.cancel("probe")
+    await controller.ended("probe")
+    await controller.close()
+    assert [failure.stage for failure in controller.state.failures] == ["probe"]
+
+
 async def test_a_recording_refuses_everything_that_would_act_on_a_machine() -> None:
     replay = Replay([(0.0, event) for event in sample_run.whole_run()], speed=0)
     replay.begin()
