@@ -27,14 +27,17 @@ from homesplit.core.bench_result import (
     bench_document,
     bench_sentence,
     energy_sentence,
+    marked,
     rate_text,
     seconds_text,
+    share_text,
 )
 from homesplit.core.capacity import CapacityResult, capacity_sentence
 from homesplit.stages.bench import Target, bench
 from homesplit.stages.capacity import capacity_document, find_capacity
 from homesplit.stages.context import Context
 
+HEAD = ("", "offered", "done", "TTFT p50", "p90", "TPOT p50", "stall p90", "attained", "good/s")
 CAPACITY_SECONDS = 30.0
 """Shortest run of each rate that the search for capacity tries."""
 
@@ -124,8 +127,7 @@ async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
 def _print_table(result: BenchResult) -> None:
     """The run in a sentence, then the figures by class as an aligned table on stdout."""
     summary = result.summary
-    head = ("", "offered", "done", "TTFT p50", "p90", "TPOT p50", "stall p90", "attained", "good/s")
-    rows: list[tuple[str, ...]] = [head]
+    rows: list[tuple[str, ...]] = [HEAD]
     for name, figures in (("all", summary.figures), *summary.by_class.items()):
         rows.append(
             (
@@ -134,18 +136,24 @@ def _print_table(result: BenchResult) -> None:
                 str(figures.completed),
                 seconds_text(figures.ttft_s.p50),
                 seconds_text(figures.ttft_s.p90),
-                seconds_text(figures.tpot_s.p50),
+                marked("tpot_s", summary, seconds_text(figures.tpot_s.p50)),
                 seconds_text(figures.stall_s.p90),
-                "no data" if figures.attainment is None else f"{figures.attainment:.0%}",
-                rate_text(None if summary.no_data else figures.goodput_requests_per_s),
+                marked("attainment", summary, share_text(figures.attainment)),
+                marked(
+                    "goodput_requests_per_s",
+                    summary,
+                    rate_text(None if summary.no_data else figures.goodput_requests_per_s),
+                ),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     print(bench_sentence(result))
     for row in rows:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     print(energy_sentence([result]))
     print(f"counted: {summary.window.rule}")
+    if summary.estimated:
+        print("~ marks estimates: they rest on counts of tokens that the server did not tell")
     for note in summary.notes:
         print(f"note: {note}")
     print(f"seed {result.seed}")

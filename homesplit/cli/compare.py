@@ -6,6 +6,8 @@ import argparse
 import asyncio
 from typing import Any
 
+from homesplit_engine.words import Figures
+
 from homesplit.cli.load_arguments import (
     add_load_arguments,
     add_server_arguments,
@@ -21,8 +23,15 @@ from homesplit.cli.load_arguments import (
 from homesplit.cli.load_checks import check_also
 from homesplit.cli.output import add_json, command_context, print_json, without_outcome
 from homesplit.cli.progress_line import with_progress_line
-from homesplit.core.bench_result import energy_sentence, rate_text, seconds_text
+from homesplit.core.bench_result import (
+    energy_sentence,
+    marked,
+    rate_text,
+    seconds_text,
+    share_text,
+)
 from homesplit.core.compare_result import CompareResult, ModeRuns, compare_document
+from homesplit.core.predict_run import Predicted
 from homesplit.core.say import counted
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target
@@ -102,8 +111,9 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
     return await on_target(ctx, args, on)
 
 
-def _share(value: float | None) -> str:
-    return "no data" if value is None else f"{value:.0%}"
+def _rate(figures: Figures | Predicted) -> str:
+    found = figures.goodput_requests_per_s
+    return rate_text(None) if found is None else f"{rate_text(found)}/s"
 
 
 def _predicted(mode: ModeRuns) -> str:
@@ -114,7 +124,7 @@ def _predicted(mode: ModeRuns) -> str:
     return (
         f"TTFT p50 {seconds_text(found.ttft_s.p50)} ({low} to {high})  TPOT p50 "
         f"{seconds_text(found.tpot_s.p50)}  stalled p90 {seconds_text(found.stall_s.p90)}  "
-        f"attained {_share(found.attainment)}  goodput {rate_text(found.goodput_requests_per_s)}/s"
+        f"attained {share_text(found.attainment)}  goodput {_rate(found)}"
     )
 
 
@@ -125,9 +135,10 @@ def _print(result: CompareResult) -> None:
         print(
             f"{mode.name:<{width}}  {figures.completed}/{figures.offered} done  "
             f"TTFT p50 {seconds_text(figures.ttft_s.p50)}  TPOT p50 "
-            f"{seconds_text(figures.tpot_s.p50)}  stalled p90 {seconds_text(figures.stall_s.p90)}  "
-            f"attained {_share(figures.attainment)}  "
-            f"goodput {rate_text(figures.goodput_requests_per_s)}/s"
+            f"{marked('tpot_s', mode.pooled, seconds_text(figures.tpot_s.p50))}  "
+            f"stalled p90 {seconds_text(figures.stall_s.p90)}  "
+            f"attained {marked('attainment', mode.pooled, share_text(figures.attainment))}  "
+            f"goodput {marked('goodput_requests_per_s', mode.pooled, _rate(figures))}"
         )
         print(f"{'  predicted':<{width}}  {_predicted(mode)}")
         print(f"  {energy_sentence(mode.runs)}")

@@ -164,11 +164,13 @@ def bench_sentence(result: BenchResult) -> str:
     targets = targets_words(result.workload.targets) or "no target set"
     parts = [
         f"{_where(result)}, {_completed(figures)}{_left_out(summary)}",
-        f"{_share(figures.attainment)} inside the targets ({targets})",
-        _latencies(figures),
+        f"{marked('attainment', summary, share_text(figures.attainment))} inside the targets "
+        f"({targets})",
+        _latencies(summary),
     ]
-    if figures.goodput_requests_per_s is not None:
-        parts.append(f"goodput {rate(figures.goodput_requests_per_s)}")
+    good = figures.goodput_requests_per_s
+    if good is not None:
+        parts.append(f"goodput {marked('goodput_requests_per_s', summary, rate(good))}")
     if result.stopped:
         parts.append(stopped_words(summary.window.offered_s, result.seconds))
     return labelled("; ".join(parts) + ".", result.loopback)
@@ -204,15 +206,23 @@ def where_words(workload: Workload, setting: ModeSetting | None, model: str) -> 
     return f"{load} in mode {setting.mode} ({setting.prefill} prefill)"
 
 
-def _share(value: float | None) -> str:
+def share_text(value: float | None) -> str:
+    """A share of one as per cent; "no data" where there is none."""
     return "no data" if value is None else f"{value:.0%}"
 
 
-def _latencies(figures: Figures) -> str:
+def marked(key: str, summary: RunSummary, text: str) -> str:
+    """The text of a figure, with `~` before it where the figure is an estimate."""
+    return f"~{text}" if key in summary.estimated and text != "no data" else text
+
+
+def _latencies(summary: RunSummary) -> str:
+    figures = summary.figures
     first, each, stall = figures.ttft_s, figures.tpot_s, figures.stall_s
+    pace = marked("tpot_s", summary, seconds_text(each.p50))
     return (
         f"TTFT {seconds_text(first.p50)} at p50 and {seconds_text(first.p90)} at p90, "
-        f"TPOT {seconds_text(each.p50)} at p50, stalled {seconds_text(stall.p90)} at p90"
+        f"TPOT {pace} at p50, stalled {seconds_text(stall.p90)} at p90"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from homesplit.view import numbers
-from homesplit.view.notebook_pages import Page, figure, measured_rows
+from homesplit.view.notebook_pages import Page, figure, mark, measured_rows
 
 _TIMES = (("ttft_s", "p50"), ("ttft_s", "p90"), ("tpot_s", "p50"), ("stall_s", "p90"))
 _HEAD = ("", "offered", "done", "TTFT p50", "p90", "TPOT p50", "stalled p90", "inside", "goodput")
@@ -29,8 +29,10 @@ def _rows(name: str, figures: dict[str, Any]) -> list[list[str]]:
 
 
 def _cells(figures: dict[str, Any]) -> list[str]:
-    times = [numbers.seconds(figure(figures, key, part)) for key, part in _TIMES]
+    times = [(key, numbers.seconds(figure(figures, key, part))) for key, part in _TIMES]
+    share = ("attainment", numbers.share(figure(figures, "attainment", None)))
     good = figure(figures, "goodput_requests_per_s", None)
     # One unit in all rows, so that they can be compared at a glance.
-    rate = numbers.MISSING if good is None else f"{good:.3g}/s"
-    return [*times, numbers.share(figure(figures, "attainment", None)), rate]
+    rate = ("goodput_requests_per_s", numbers.MISSING if good is None else f"{good:.3g}/s")
+    cells = (*times, share, rate)
+    return [text if text == numbers.MISSING else mark(figures, key) + text for key, text in cells]

@@ -27,6 +27,7 @@ FIGURES = (
     ("attainment", None, "attainment", ""),
     ("goodput_requests_per_s", None, "goodput", "requests/s"),
 )
+ESTIMATED = "~"
 COUNTS = ("offered", "completed", "failed", "rejected", "cancelled")
 
 
@@ -40,7 +41,9 @@ def measured_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
         return [(_mode_name(mode), mode) for mode in modes if "offered" in mode]
     if "offered" not in body:
         return []
-    return [("all", body), *body.get("by_class", {}).items()]
+    told = {"estimated": body.get("estimated") or []}
+    classes = [(name, {**each, **told}) for name, each in body.get("by_class", {}).items()]
+    return [("all", body), *classes]
 
 
 def _mode_name(mode: dict[str, Any]) -> str:
@@ -58,6 +61,11 @@ def figure(figures: dict[str, Any], key: str, part: str | None) -> float | None:
     if part is not None:
         value = value.get(part) if isinstance(value, dict) else None
     return float(value) if isinstance(value, int | float) else None
+
+
+def mark(figures: dict[str, Any], key: str) -> str:
+    """What stands before a figure that is an estimate: it rests on uncounted tokens."""
+    return ESTIMATED if key in (figures.get("estimated") or ()) else ""
 
 
 def table(page: Page) -> list[list[str]]:
@@ -85,8 +93,9 @@ def _predicted_row(name: str, predicted: dict[str, Any]) -> list[str]:
 
 def _table_row(name: str, figures: dict[str, Any]) -> list[str]:
     counts = [str(figures.get(count, "no data")) for count in COUNTS]
-    values = [figure(figures, key, part) for key, part, _, _ in FIGURES]
-    return [name, *counts, *("no data" if v is None else f"{v:.4g}" for v in values)]
+    values = [(key, figure(figures, key, part)) for key, part, _, _ in FIGURES]
+    cells = ["no data" if v is None else f"{mark(figures, key)}{v:.4g}" for key, v in values]
+    return [name, *counts, *cells]
 
 
 def drawn_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
@@ -193,14 +202,15 @@ def csv_text(pages: Sequence[Page], replaced: bool = False) -> str:
     writer = csv.writer(out, lineterminator="\n")
     names = [key if part is None else f"{key}_{part}" for key, part, _, _ in FIGURES]
     about = ["entry", "kind", "at", "loopback", "names_replaced", "set"]
-    writer.writerow([*about, *COUNTS, *names, "sentence"])
+    writer.writerow([*about, *COUNTS, *names, "estimated", "sentence"])
     for page in pages:
         for name, figures in drawn_rows(page) or [("", {})]:
             values = [figure(figures, key, part) for key, part, _, _ in FIGURES]
             cells = ["" if value is None else repr(value) for value in values]
             counts = [figures.get(count, "") for count in COUNTS]
             who = [page["id"], page["kind"], page["at"], page["about"].get("loopback"), replaced]
-            writer.writerow([*who, name, *counts, *cells, page["sentence"]])
+            guessed = " ".join(figures.get("estimated") or ())
+            writer.writerow([*who, name, *counts, *cells, guessed, page["sentence"]])
     return out.getvalue()
 
 

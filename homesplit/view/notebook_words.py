@@ -24,7 +24,8 @@ requests. Unless a run was told otherwise, what was due in its first and in its 
 most 5 s each: warm-up and drain) is counted nowhere; every request's raw record is in the \
 `.jsonl` and `.ipynb` forms. Intervals are 95 % intervals over requests (bootstrap; Wilson's of \
 attainment and goodput): they tell how far another run of the same length may lie from this one, \
-not what another machine would give."""
+not what another machine would give. `~` stands before a figure that is an estimate: it rests on \
+counts of tokens that the server did not tell."""
 
 UNENDED = "This measurement had not ended when this was written."
 GOES_ON = "This measurement is going on."

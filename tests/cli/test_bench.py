@@ -69,6 +69,25 @@ async def test_a_replay_is_scaled_to_the_context_that_the_server_tells(
     assert any("scaled by 0.485" in note for note in found["notes"]) == (asked[0][0] == 436)
 
 
+async def test_figures_that_are_estimates_carry_the_mark(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load = ("--prompt-tokens", "8", "--output-tokens", "4", "--rate", "20", "--seconds", "0.5")
+    async with fake_server(Manners(usage=False, itl_s=0.1)) as server:
+        argv = ["bench", "--url", server.url, *load, *ALL, "--ttft", "30", "--tpot", "30"]
+        assert await asyncio.to_thread(run, argv) == 0
+        shown = capsys.readouterr().out
+        await asyncio.to_thread(run, ["notebook", "show", "1"])
+        page = capsys.readouterr().out
+    sentence, _, row, *_ = shown.splitlines()
+    assert "; ~100% inside the targets" in sentence and "TPOT ~" in sentence
+    assert "; goodput ~" in sentence and "TTFT ~" not in sentence
+    assert [cell.startswith("~") for cell in row.split()].count(True) == 3
+    assert "~ marks estimates" in shown
+    figures = next(line for line in page.splitlines() if line.split()[:1] == ["all"])
+    assert figures.count("~") == 3
+
+
 async def test_a_server_that_refuses_everything_ends_with_no_data_and_rc_1(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
