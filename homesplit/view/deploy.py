@@ -184,10 +184,17 @@ def summary(state: RunState, width: int) -> Lines:
         Span(plan.setting.mode, "strong"),
         Span(f" on {' + '.join(plan.boxes)}", "dim"),
     )
-    warned = tuple(
-        row for warning in plan.warnings for row in wrap(f"! {warning}", width, "warn", limit=2)
-    )
+    if state.stage("deploy").status == "running" and state.stage("deploy").progress:
+        # They are to be read before it is begun.
+        return (crop(head, width),)
+    warned = tuple(row for warning in plan.warnings for row in _warned(warning, width))
     return (crop(head, width), *warned)
+
+
+def _warned(text: str, width: int) -> Lines:
+    """A warning behind its mark, as far to the right where it is broken."""
+    rows = wrap(text, width - 2, "warn", limit=2)
+    return tuple((Span("  " if n else "! ", "warn"), *row) for n, row in enumerate(rows))
 
 
 def log(lines: tuple[LogLine, ...], height: int, width: int) -> Lines:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from homesplit.core import events
 from homesplit.core.brought import Brought, Piece
 from homesplit.core.state import RunState, apply_all
@@ -87,3 +89,16 @@ def test_what_is_in_use_or_being_changed_is_not_told_as_lying_there() -> None:
 def test_where_nothing_was_ever_brought_nothing_is_told_of_it() -> None:
     assert shown(events.BroughtSeen(boxes=())) == plain(deploy.body(RunState(), 120))
     assert "lies here" not in shown(events.BroughtSeen(boxes=(Brought(box="atlas"),)))
+
+
+def test_warnings_stand_behind_their_marks_until_it_is_begun() -> None:
+    (planned,) = sample_run.deploy_planned()
+    assert isinstance(planned, events.DeployPlanned)
+    warned = replace(planned.plan, warnings=("atlas reaches no internet: " + "word " * 12,))
+    state = apply_all(RunState(), (events.DeployPlanned(plan=warned),))
+    head, first, second = plain(deploy.summary(state, 50)).split("\n")
+    assert head.startswith("will deploy smollm2-135m as split")
+    assert first.startswith("! atlas reaches no internet: word")
+    assert second.startswith("  word")
+    begun = apply_all(state, tuple(sample_run.deploying()))
+    assert plain(deploy.summary(begun, 50)).split("\n") == [head]
