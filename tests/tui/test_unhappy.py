@@ -31,7 +31,7 @@ from tests.tui import sample_run
 from tests.tui.conftest import MakeApp
 from tests.tui.test_flows import picture, press, settled, text_of
 
-SIZES = ((80, 24), (120, 40), (200, 60))
+SMALL, LARGER = (80, 24), ((120, 40), (200, 60))
 
 
 @pytest.fixture
@@ -209,58 +209,64 @@ async def test_an_engine_that_is_lost_while_modes_are_compared_is_told_and_the_s
         await until(lambda: not controller.running("serve"))
 
 
-@pytest.mark.parametrize("size", SIZES)
+FAILED = [
+    (
+        "3",
+        events.StageFailed(
+            stage="deploy",
+            where="borea",
+            what="1.2 GB are needed in the home of owner, and 0.3 GB are free.",
+            do_next="Free some space there, then repeat the command.",
+        ),
+    ),
+    (
+        "3",
+        events.StageFailed(
+            stage="deploy",
+            where="borea",
+            what="the connection was lost while its packages were being copied.",
+            do_next="What was copied stays; repeating it goes on where it stopped.",
+        ),
+    ),
+    (
+        "3",
+        events.StageFailed(
+            stage="deploy",
+            where="atlas",
+            what="port 7610 is taken by another program.",
+            do_next="Name another one with --port.",
+        ),
+    ),
+    (
+        "4",
+        events.StageFailed(
+            stage="mode", what="the engine can't be reached just now", do_next="Wait for it."
+        ),
+    ),
+    (
+        "5",
+        events.StageFailed(
+            stage="compare", where="borea", what="the link was lost.", do_next="Begin again."
+        ),
+    ),
+    (
+        "6",
+        events.StageFailed(
+            stage="notebook", what="the disk is full", do_next="Free some space here."
+        ),
+    ),
+]
+"""What may go wrong, with the key of the screen that it is told on."""
+
+
 @pytest.mark.parametrize(
-    ("screen", "failed"),
+    ("screen", "failed", "size"),
     [
-        (
-            "3",
-            events.StageFailed(
-                stage="deploy",
-                where="borea",
-                what="1.2 GB are needed in the home of owner, and 0.3 GB are free.",
-                do_next="Free some space there, then repeat the command.",
-            ),
-        ),
-        (
-            "3",
-            events.StageFailed(
-                stage="deploy",
-                where="borea",
-                what="the connection was lost while its packages were being copied.",
-                do_next="What was copied stays; repeating it goes on where it stopped.",
-            ),
-        ),
-        (
-            "3",
-            events.StageFailed(
-                stage="deploy",
-                where="atlas",
-                what="port 7610 is taken by another program.",
-                do_next="Name another one with --port.",
-            ),
-        ),
-        (
-            "4",
-            events.StageFailed(
-                stage="mode", what="the engine can't be reached just now", do_next="Wait for it."
-            ),
-        ),
-        (
-            "5",
-            events.StageFailed(
-                stage="compare", where="borea", what="the link was lost.", do_next="Begin again."
-            ),
-        ),
-        (
-            "6",
-            events.StageFailed(
-                stage="notebook", what="the disk is full", do_next="Free some space here."
-            ),
-        ),
+        *((screen, failed, SMALL) for screen, failed in FAILED),
+        *((*FAILED[0], size) for size in LARGER),
     ],
 )
-async def test_what_where_and_what_next_are_whole_on_every_screen_at_every_size(
+async def test_what_where_and_what_next_are_whole_on_every_screen_also_on_a_small_one(
     make_app: MakeApp, screen: str, failed: events.StageFailed, size: tuple[int, int]
 ) -> None:
     app = make_app([*sample_run.whole_run(), failed])
