@@ -81,6 +81,10 @@ done
 if [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; then say gpu nvidia; fi
 if [ -r /var/lib/systemd/linger/"$(id -un)" ] && systemctl --user show-environment >/dev/null 2>&1
 then say unit yes; fi
+case "$(busctl get-property org.freedesktop.login1 /org/freedesktop/login1 \
+  org.freedesktop.login1.Manager KillUserProcesses 2>/dev/null)" in
+  *true) [ "$(id -u)" = 0 ] || say log_out kills ;;
+esac
 say ssh "$SSH_CONNECTION"
 addresses
 for kind in env engine models; do
@@ -138,6 +142,8 @@ class BoxFacts:
     """Makers of GPUs that are there and that the engine can't use."""
     unit: bool = False
     """Whether a systemd user unit outlives the login here."""
+    log_out_kills: bool = False
+    """Whether its systemd ends what a user without units that linger leaves running."""
     desk_address: str | None = None
     """This machine's address as the box sees it."""
     own_address: str | None = None
@@ -220,6 +226,7 @@ def parse(text: str, box: str) -> BoxFacts:
         gpu=one.get("gpu"),
         unused_gpus=tuple(sorted({_UNUSED[v] for v in many.get("graphics", []) if v in _UNUSED})),
         unit=one.get("unit") == "yes",
+        log_out_kills=one.get("log_out") == "kills",
         desk_address=client,
         own_address=server,
         addresses=frozenset(many.get("address", [])),

@@ -13,6 +13,7 @@ from homesplit.io import known_hosts, ssh_errors, ssh_keys
 from homesplit.io.ssh_box import SshBox
 from homesplit.io.ssh_route import Route, agent_of
 
+_LONGEST_QUESTION = 100
 _KEEPALIVE_S = 15
 _KEEPALIVE_MISSED = 3
 
@@ -27,12 +28,18 @@ class Attempt:
         self.offered_key: asyncssh.SSHKey | None = None
         self.address: str | None = None
         self.takes_password = False
+        self.password: str | None = None
+        self.question: str | None = None
+        """What the server asked last beyond a password: for a code that a telephone shows."""
+        self.answers: dict[str, str] = {}
+        """To such questions; each is given once, for a code holds only once."""
 
     async def make(
         self, open_keys: Sequence[asyncssh.SSHKey], keys: ssh_keys.FoundKeys, password: str | None
     ) -> asyncssh.SSHClientConnection | str:
         """A connection, `untrusted` or `refused`; raises UnreachableError."""
         route = self._route
+        self.password, self.question = password, None
         try:
             async with (
                 asyncio.timeout(self._seconds),
@@ -124,6 +131,7 @@ class _Client(asyncssh.SSHClient):
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
+        self._asked = False
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
@@ -135,6 +143,23 @@ class _Client(asyncssh.SSHClient):
         self._attempt.takes_password = True
         return None
 
-    def kbdint_auth_requested(self) -> Any:
+    def kbdint_auth_requested(self) -> str | None:
         self._attempt.takes_password = True
-        return NotImplemented
+        first, self._asked = not self._asked, True
+        return "" if first else None
+
+    def kbdint_challenge_received(
+        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
+    ) -> list[str] | None:
+        given: list[str] = []
+        for prompt, _ in prompts:
+            question = "".join(filter(str.isprintable, prompt)).strip()[:_LONGEST_QUESTION]
+            if "password" in question.lower():
+                secret = self._attempt.password
+            else:
+                secret = self._attempt.answers.pop(question, None)
+                self._attempt.question = question
+            if secret is None:
+                return None
+            given.append(secret)
+        return given

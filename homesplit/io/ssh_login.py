@@ -58,9 +58,15 @@ class Login:
             if not attempt.takes_password or secrets_left == 0:
                 raise _refused(route, keys, len(unlocked), tried_password=password is not None)
             secrets_left -= 1
-            password = await self._secret(f"Password of {route.user} on {route.box}: ")
-            if password is None:
+            question, who = attempt.question, f"{route.user} on {route.box}"
+            asked = f"{question} ({who}): " if question else f"Password of {who}: "
+            secret = await self._secret(asked)
+            if secret is None:
                 raise _refused(route, keys, len(unlocked), wants_password=True)
+            if question:
+                attempt.answers[question] = secret
+            else:
+                password = secret
 
     async def _settle_trust(self, route: Route, attempt: Attempt) -> None:
         """Ask once about an unknown key and keep the answer; refuse a changed one."""

@@ -538,6 +538,11 @@ def _warnings(boxes: Sequence[SeenBox], loopback: bool) -> tuple[str, ...]:
     for seen in boxes:
         if seen.facts.device == "cpu":
             said += [f"{seen.name}: {not_used(maker)}." for maker in seen.facts.unused_gpus]
+        if seen.facts.log_out_kills and not seen.facts.unit:
+            said.append(
+                f"{seen.name}: its systemd ends what {seen.facts.user} leaves running at log-out; "
+                "run `loginctl enable-linger` there first, so that the engine outlives it."
+            )
         if seen.target.python[0:2] != (3, 11):
             version = ".".join(map(str, seen.target.python))
             said.append(f"{seen.name}: Python {version} is used; tests run on 3.11.")

@@ -592,3 +592,11 @@ def test_a_home_that_takes_nothing_is_refused_before_anything_is_brought() -> No
     part = blueprint(found).parts[0]
     with pytest.raises(DeployError, match="atlas: the home folder of ann can't be written to"):
         refuse(part, 0)
+
+
+@pytest.mark.parametrize(("unit", "warned"), [(False, True), (True, False)])
+def test_a_box_that_would_end_the_engine_at_log_out_says_what_keeps_it(
+    unit: bool, warned: bool
+) -> None:
+    told = blueprint(surveyed(seen("atlas", log_out_kills=True, unit=unit))).warnings
+    assert bool([word for word in told if "loginctl enable-linger" in word]) is warned

@@ -151,3 +151,16 @@ def test_a_user_without_a_home_is_told_about_and_nobody_waits() -> None:
     command = ["sh", "-c", SCRIPT]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert parse(done.stdout, "atlas").free_bytes
+
+
+@pytest.mark.parametrize(("told", "kills"), [("b true", True), ("b false", False), ("", False)])
+def test_a_system_that_ends_what_a_user_leaves_running_is_known(
+    tmp_path: Path, told: str, kills: bool
+) -> None:
+    for name, script in (("busctl", f"echo '{told}'"), ("id", "echo 1000")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["sh", "-c", SCRIPT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert parse(done.stdout, "atlas").log_out_kills is kills
