@@ -81,7 +81,7 @@ def test_blocks_that_ran_out_are_told_when_a_request_wanted_them() -> None:
     told.hear(1.0, block_shortages=9, blocks_free=1, waiting=3)
     told.hear(1.5, block_shortages=12)
     assert told.sentences == [
-        "no_blocks: b: no free KV blocks for all: 1 of 9 are free, 3 requests wait"
+        "no_blocks: b: KV blocks ran short 2 times: 1 of 9 are free now, 3 requests wait"
     ]
 
 

@@ -154,9 +154,10 @@ class Watch:
     def _look_at_blocks(self, status: WorkerStatus) -> None:
         before = self._shortages.get(status.box, status.block_shortages)
         self._shortages[status.box] = status.block_shortages
+        times = status.block_shortages - before
         short = (
-            f"{status.box}: no free KV blocks for all: {status.blocks_free} of "
-            f"{status.blocks_total} are free, {status.waiting} requests wait"
+            f"{status.box}: KV blocks ran short {times} times: {status.blocks_free} of "
+            f"{status.blocks_total} are free now, {status.waiting} requests wait"
         )
         self._judge(status.box, "no_blocks", short if status.block_shortages > before else None)
 

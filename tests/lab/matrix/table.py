@@ -8,7 +8,16 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tests.lab.matrix.cells import FAULTS, MODES, MOMENTS, WHAT, Cell, all_cells
+from tests.lab.matrix.cells import (
+    FAULTS,
+    FRAME_FAULTS,
+    HIT_BOX,
+    MODES,
+    MOMENTS,
+    WHAT,
+    Cell,
+    all_cells,
+)
 from tests.lab.matrix.moments import BESIDE_TOKENS, HANDOFF_CHARS, TARGET_CHARS
 from tests.lab.matrix.pauses import ALLOWANCE_S, Pause
 from tests.lab.matrix.run import RULE, Result
@@ -118,7 +127,9 @@ def _fault(result: Result) -> str:
 
 
 def _example(ran: list[Result], fault: str) -> str:
-    told = [one.told[0] for one in ran if _fault(one) == fault and one.told and one.named_s]
+    lost = fault in HIT_BOX or fault in FRAME_FAULTS
+    own = [one for one in ran if _fault(one) == fault and one.told]
+    told = [one.told[0] for one in own if one.named_s is not None or lost]
     return f"\u201c{told[0]}\u201d" if told else "nothing"
 
 
@@ -131,7 +142,7 @@ def _pauses(ran: list[Result]) -> list[str]:
         "the prompts of others among them; the link's own time is what the undisturbed link needs",
         "for the KV that went over it meanwhile. Time outside of those steps in which a process",
         "wanted a core and had none (`/proc/PID/task/*/schedstat`, looked at every 50 ms) is this",
-        "computer's and taken off.",
+        "computer's and taken off; the older runs (°) took all off that any process waited.",
         "",
     ]
     parts: list[tuple[str, Callable[[Pause], float]]] = [
@@ -145,13 +156,17 @@ def _pauses(ran: list[Result]) -> list[str]:
     lines[-1] += " | judged part: most | may be |"
     lines.append("|---" * (len(parts) + 4) + "|")
     for fault in FAULTS:
-        found = [one.pause for one in ran if one.pause and one.moment_met and _fault(one) == fault]
+        own = [one for one in ran if one.pause and one.moment_met and _fault(one) == fault]
+        # An older run judged these alone.
+        lost = fault in HIT_BOX or fault in FRAME_FAULTS
+        found = [one.pause for one in own if one.pause and (lost or one.rule == RULE)]
         if not found:
             continue
+        older = " °" if lost and any(one.rule < RULE for one in own) else ""
         shown = [_two([part(pause) for pause in found]) for _, part in parts]
-        judged = max(pause.rest_s if pause.lost else pause.beside_s for pause in found)
-        may = ALLOWANCE_S if found[0].lost else DETECTION_S + ALLOWANCE_S
-        row = [WHAT[fault], str(len(found)), *shown, f"{judged:.2f}", f"{may:g}"]
+        judged = max(pause.rest_s if lost else pause.beside_s for pause in found)
+        may = ALLOWANCE_S if lost else DETECTION_S + ALLOWANCE_S
+        row = [WHAT[fault] + older, str(len(found)), *shown, f"{judged:.2f}", f"{may:g}"]
         lines.append("| " + " | ".join(row) + " |")
     return [*lines, ""]
 
