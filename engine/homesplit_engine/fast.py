@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from homesplit_engine.attention import Plug, Step
 from homesplit_engine.compiled import rows as compiled
+from homesplit_engine.compiled.answers import attend
 from homesplit_engine.compiled.prompt import attend_prompt, can_attend_prompt
 from homesplit_engine.kernels import Array, FastLinear, Int8Linear, gated
 
@@ -133,7 +134,7 @@ class Seen:
         return out
 
     def _singles(self, asked: Array, keys: Array, values: Array, window: int) -> Array:
-        return compiled.attend(
+        return attend(
             asked,
             keys,
             values,

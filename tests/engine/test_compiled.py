@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from homesplit_engine.compiled import rows, warm
+from homesplit_engine.compiled.answers import attend
 from homesplit_engine.compiled.outer import DEEP, WIDE
 from homesplit_engine.compiled.panels import (
     NEAR_INPUTS,
@@ -32,9 +33,9 @@ from torch import nn
 
 COMPILE = """
 from homesplit_engine.compiled.warm import compile_all
-from homesplit_engine.compiled import panels, prompt, rows
+from homesplit_engine.compiled import answers, panels, prompt, rows
 compile_all(int8=False, threads=1)
-kernels = (rows.norm, rows.turn, rows._attend, rows.gate, panels._part, prompt._all)
+kernels = (rows.norm, rows.turn, answers._attend, rows.gate, panels._part, prompt._all)
 print([len(one.signatures) for one in kernels])
 """
 Array = NDArray[np.float32]
@@ -139,7 +140,7 @@ def test_attention_sees_its_own_slots_wherever_they_lie(
     slots = np.random.default_rng(3).permutation(64)[: sum(counts)]
     asked = drawn(len(counts), 6, 8) * np.float32(3)
     ends = np.cumsum(counts)
-    out = rows.attend(asked, keys, values, slots, ends, np.array(counts), window, threads=threads)
+    out = attend(asked, keys, values, slots, ends, np.array(counts), window, threads=threads)
     for m, (end, count) in enumerate(zip(ends, counts, strict=True)):
         mine = slots[end - min(count, window or count) : end]
         for head in range(6):
@@ -157,7 +158,7 @@ def test_heads_that_share_keys_are_attended_whatever_their_number_and_width(
     keys, values = drawn(70, 2, width, seed=1), drawn(70, 2, width, seed=2)
     slots, counts = np.random.default_rng(3).permutation(70), np.array([33, 37])
     asked = drawn(2, 2 * group, width) / np.float32(width**0.5)
-    out = rows.attend(asked, keys, values, slots, np.cumsum(counts), counts, 0, threads=threads)
+    out = attend(asked, keys, values, slots, np.cumsum(counts), counts, 0, threads=threads)
     for m, mine in enumerate((slots[:33], slots[33:])):
         close(out[m], slowly(asked[m : m + 1], keys[mine], values[mine], 0)[0])
 
@@ -166,7 +167,7 @@ def test_a_row_that_sees_what_is_no_number_is_alone_with_it() -> None:
     keys, values = drawn(8, 1, 8), drawn(8, 1, 8)
     keys[7] = np.nan
     slots, ends, counts = np.array([0, 1, 6, 7]), np.array([2, 4]), np.array([2, 2])
-    out = rows.attend(drawn(2, 1, 8), keys, values, slots, ends, counts, 0)
+    out = attend(drawn(2, 1, 8), keys, values, slots, ends, counts, 0)
     assert np.isfinite(out[0]).all() and np.isnan(out[1]).any()
 
 

@@ -10,32 +10,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
-from numpy.typing import NDArray
+from numba import njit
 
 from homesplit_engine.compiled import OPTIONS
-from homesplit_engine.compiled.exps import exps, greatest
-from homesplit_engine.compiled.heads import (
-    KEYS,
-    ask_slot,
-    score_1,
-    score_2,
-    score_3,
-    weigh_1,
-    weigh_2,
-    weigh_3,
-)
-from homesplit_engine.compiled.outer import WIDE
-from homesplit_engine.compiled.pool import pool
-from homesplit_engine.compiled.vectors import LANES
+from homesplit_engine.compiled.exps import exps
 
-Floats = NDArray[np.float32]
-Words = NDArray[np.int64]
-
-_HIDDEN = np.float32(-1e30)
 _SMALLEST = np.float32(1e-30)
-_NEAR = 12
-"""Tokens whose keys or values are asked for ahead of those in use."""
 
 
 @njit(**OPTIONS)
@@ -74,74 +54,6 @@ def turn(
             into = values[slots[m], h]
             for d in range(width):
                 into[d] = value[d]
-
-
-def attend(
-    asked: Floats,  # rows x heads x width, scaled
-    keys: Floats,  # slots x kv_heads x width
-    values: Floats,
-    seen: Words,  # row m sees the slots seen[ends[m] - counts[m] : ends[m]]
-    ends: Words,
-    counts: Words,
-    window: int,  # only the last so many are seen; 0 for all
-    *,
-    threads: int = 1,
-) -> Floats:
-    """Softmax attention of every row, shaped as `asked`."""
-    out = np.empty_like(asked)
-    kv_heads, slots = keys.shape[1], len(keys)
-    rows_held = keys.reshape(slots, -1), values.reshape(slots, -1)
-    given = (asked, *rows_held, kv_heads, seen, ends, counts, window)
-    longest = -(-int(counts.max()) // WIDE) * WIDE
-    if threads == 1:
-        scratch = np.empty((1, asked.shape[1], longest), np.float32)
-        _attend(*given, scratch, out)
-        return out
-    with pool(threads) as parts:
-        scratch = np.empty((parts, asked.shape[1], longest), np.float32)
-        _attend_shared(*given, scratch, out)
-    return out
-
-
-@njit(**OPTIONS)
-def _attend(
-    asked: Any,
-    keys: Any,
-    values: Any,
-    kv_heads: int,
-    seen: Any,
-    ends: Any,
-    counts: Any,
-    window: int,
-    scratch: Any,
-    out: Any,
-) -> None:
-    units = len(asked) * kv_heads
-    _attend_part(
-        asked, keys, values, kv_heads, seen, ends, counts, window, scratch[0], out, 0, units
-    )
-
-
-@njit(parallel=True, **OPTIONS)
-def _attend_shared(
-    asked: Any,
-    keys: Any,
-    values: Any,
-    kv_heads: int,
-    seen: Any,
-    ends: Any,
-    counts: Any,
-    window: int,
-    scratch: Any,  # one for each thread
-    out: Any,
-) -> None:
-    units, parts = len(asked) * kv_heads, len(scratch)
-    for part in prange(parts):  # pyright: ignore[reportGeneralTypeIssues]
-        first, end = units * part // parts, units * (part + 1) // parts
-        _attend_part(
-            *(asked, keys, values, kv_heads, seen, ends, counts, window),
-            *(scratch[part], out, first, end),
-        )
 
 
 @njit(**OPTIONS)
@@ -199,109 +111,3 @@ def _turn_head(head: Any, cos: Any, sin: Any, scaling: Any, out: Any) -> None:
         low, high = head[n], head[half + n]
         out[n] = (low * cos[n] - high * sin[n]) * scaling
         out[half + n] = (high * cos[half + n] + low * sin[half + n]) * scaling
-
-
-@njit(**OPTIONS)
-def _attend_part(
-    asked: Any,
-    keys: Any,
-    values: Any,
-    kv_heads: int,
-    seen: Any,
-    ends: Any,
-    counts: Any,
-    window: int,
-    scores: Any,
-    out: Any,
-    first: int,
-    end: int,
-) -> None:
-    """The units [first, end): one is a row and a KV head, with the heads that share it."""
-    group = asked.shape[1] // kv_heads
-    m = first // kv_heads
-    while m * kv_heads < end:
-        heads = max(first - m * kv_heads, 0), min(end - m * kv_heads, kv_heads)
-        count = min(counts[m], window) if window else counts[m]
-        slots = seen[ends[m] - count : ends[m]]
-        _score(asked[m], keys, slots, group, heads[0], heads[1], scores)
-        answers = out[m]
-        for g in range(heads[0] * group, heads[1] * group):
-            _softmax(scores[g], count)
-            answers[g, :] = np.float32(0)
-        _weigh(scores, values, slots, group, heads[0], heads[1], answers)
-        m += 1
-
-
-@njit(**OPTIONS)
-def _score(
-    queries: Any, keys: Any, slots: Any, group: int, first: int, end: int, scores: Any
-) -> None:
-    """Every query by every key, for the KV heads [first, end)."""
-    count, width = len(slots), queries.shape[1]
-    fours, whole = count - count % KEYS, width - width % LANES
-    for t in range(0, fours, KEYS):
-        for ahead in range(t + _NEAR, min(t + _NEAR + KEYS, count)):
-            ask_slot(keys, slots, ahead)
-        for h in range(first, end):
-            g, at = h * group, h * width
-            while g + 3 <= (h + 1) * group:
-                score_3(queries, g, keys, at, slots, t, scores)
-                g += 3
-            while g + 2 <= (h + 1) * group:
-                score_2(queries, g, keys, at, slots, t, scores)
-                g += 2
-            if g < (h + 1) * group:
-                score_1(queries, g, keys, at, slots, t, scores)
-    for g in range(first * group, end * group):
-        at = g // group * width
-        for t in range(fours if whole == width else 0, count):
-            d = whole if t < fours else 0
-            total = scores[g, t] if t < fours else np.float32(0)
-            for n in range(d, width):
-                total += queries[g, n] * keys[slots[t], at + n]
-            scores[g, t] = total
-
-
-@njit(**OPTIONS)
-def _weigh(
-    weights: Any, values: Any, slots: Any, group: int, first: int, end: int, answers: Any
-) -> None:
-    """The values by their weights, added to the answers, for the KV heads [first, end)."""
-    count, width = len(slots), answers.shape[1]
-    whole = width - width % WIDE
-    for t in range(0, count, _NEAR):
-        last = min(t + _NEAR, count)
-        asked = last
-        share = -(-_NEAR // max((end - first) * (whole // WIDE), 1))
-        for h in range(first, end):
-            at = h * width
-            for d in range(0, whole, WIDE):
-                for ahead in range(asked, min(asked + share, count)):
-                    ask_slot(values, slots, ahead)
-                asked += share
-                g = h * group
-                while g + 3 <= (h + 1) * group:
-                    weigh_3(weights, g, values, at, slots, t, last, answers, d)
-                    g += 3
-                while g + 2 <= (h + 1) * group:
-                    weigh_2(weights, g, values, at, slots, t, last, answers, d)
-                    g += 2
-                if g < (h + 1) * group:
-                    weigh_1(weights, g, values, at, slots, t, last, answers, d)
-    for g in range(first * group, end * group):
-        at = g // group * width
-        for d in range(whole, width):
-            for t in range(count):
-                answers[g, d] += weights[g, t] * values[slots[t], at + d]
-
-
-@njit(**OPTIONS)
-def _softmax(row: Any, count: int) -> None:
-    """Of the first `count`; what lies behind them, up to whole vectors, is overwritten."""
-    whole = -(-count // WIDE) * WIDE
-    for t in range(count, whole):
-        row[t] = _HIDDEN
-    total = exps(row, whole, greatest(row, whole, _HIDDEN))
-    part = np.float32(1) / total
-    for t in range(count):
-        row[t] *= part

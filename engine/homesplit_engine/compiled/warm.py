@@ -11,6 +11,7 @@ from typing import IO
 import numpy as np
 
 from homesplit_engine.compiled import KEPT_IN, rows
+from homesplit_engine.compiled.answers import attend
 from homesplit_engine.compiled.outer import WIDE
 from homesplit_engine.compiled.panels import (
     add_int8_panel_product,
@@ -113,6 +114,6 @@ def _use_all(*, int8: bool, threads: int) -> None:
     keys, asked = head.copy(), head.copy()
     every, turns = np.ones((1, 3, INT8_STEP), np.float32), np.ones((2, 1, INT8_STEP), np.float32)
     rows.turn(every, none, one, turns, one, slots, keys, keys, asked)
-    rows.attend(asked, keys, keys, slots, counts, counts, 0, threads=threads)
+    attend(asked, keys, keys, slots, counts, counts, 0, threads=threads)
     wide = np.ones((1, 1, WIDE), np.float32)
     attend_prompt(wide, wide, wide, slots, 0, threads=threads)
