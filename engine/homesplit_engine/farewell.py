@@ -12,6 +12,7 @@ import mmap
 import os
 import select
 import socket
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Generator
@@ -25,6 +26,10 @@ SLOTS = 8_192
 _SLOT_BYTES = 4
 _ENDED = "The router ended while it served this request; it is being started again. Ask again."
 RETRY_S = 1.0
+_QUEUE_BYTES = 2**20
+"""Room for what the router says while the supervisor has no core."""
+_UNREAD_BYTES, _UNREAD_READS = 65_536, 64
+"""Of a request that is not read to its end, so that its client sees the error and no reset."""
 DONE = b"data: [DONE]\n\n"
 
 
@@ -81,6 +86,10 @@ class Held:
         self._transport = transport
         self._whole = State.EVENTS if chunked else State.PLAIN_EVENTS
 
+    def end(self) -> None:
+        """It is answered: nothing is noted of it any more."""
+        self._keeper = None
+
     def torn(self) -> None:
         """What is sent from here on can't be added to."""
         if self._keeper is not None:
@@ -126,9 +135,13 @@ class Keeper:
         if slot is None:
             yield NOT_HELD
             return
+        held = Held(self, slot, transport, chunked=chunked)
+        if transport.get_write_buffer_size() > 0:
+            held.torn()  # the answer before it is still on its way
         try:
-            yield Held(self, slot, transport, chunked=chunked)
+            yield held
         finally:
+            held.end()
             self.note(slot, State.NONE)
             self._to_release.append(slot)
             self._release()
@@ -159,13 +172,19 @@ class Farewell:
     """The supervisor's end, for one life of the router."""
 
     def __init__(self) -> None:
-        kind = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
-        self._link, self._child_link = socket.socketpair(socket.AF_UNIX, kind)
-        self._link.setblocking(False)
+        """Raises OSError where there is no room for it."""
         with tempfile.TemporaryFile() as file:
-            file.truncate(SLOTS)
+            # Written, so that a disk that fills later has no hole in it to trip over.
+            file.write(bytes(SLOTS))
+            file.flush()
             self._table = mmap.mmap(file.fileno(), SLOTS)
             self._child_table = os.dup(file.fileno())
+        # macOS names packets with an end of file, but has none.
+        kind = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
+        self._link, self._child_link = socket.socketpair(socket.AF_UNIX, kind)
+        for end in (self._link, self._child_link):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _QUEUE_BYTES)
+        self._link.setblocking(False)
         self._held: dict[int, socket.socket] = {}
 
     @property
@@ -202,7 +221,7 @@ class Farewell:
             words = last_words(State(self._table[slot]))
             with contextlib.suppress(OSError):
                 # The router's sockets never wait, nor does a copy: who reads nothing is not told.
-                told += bool(words) and self._held[slot].send(words) == len(words)
+                told += bool(words) and _said(self._held[slot], words)
             self._let_go(slot)
         self._link.close()
         self._table.close()
@@ -212,6 +231,18 @@ class Farewell:
         known = self._held.pop(slot, None)
         if known is not None:
             known.close()
+
+
+def _said(sock: socket.socket, words: bytes) -> bool:
+    """Say the last words and read off what the client still sends; raises OSError."""
+    whole = sock.send(words) == len(words)
+    sock.shutdown(socket.SHUT_WR)
+    for _ in range(_UNREAD_READS):
+        with contextlib.suppress(OSError):
+            if sock.recv(_UNREAD_BYTES, socket.MSG_DONTWAIT):
+                continue
+        break
+    return whole
 
 
 def _packed(slot: int) -> bytes:

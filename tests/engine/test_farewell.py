@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -17,10 +18,12 @@ from urllib.parse import urlsplit
 import msgspec
 import openai
 import pytest
+from homesplit_engine import supervise
 from homesplit_engine.config import RouterConfig, RouterEndpoints
 from homesplit_engine.events import EngineEvent, FaultSeen
 from homesplit_engine.farewell import Farewell, Keeper, State, last_words
 from homesplit_engine.keys import make_keys, write_keys
+from homesplit_engine.supervise import Supervisor
 
 from tests.engine.router_kit import PATIENCE_S, make_tokenizer, stub_settings, until
 from tests.engine.stub_worker import StubWorker
@@ -95,6 +98,49 @@ def test_only_a_stream_whose_events_are_whole_is_added_to(
         assert client.recv(4096) == last_words(said)
 
 
+def test_nothing_is_said_in_the_middle_of_the_answer_before() -> None:
+    ends = Ends()
+    ends.waiting = 9
+    client, server = client_and_server()
+    with client, server, ends.keeper.holding(server, ends, chunked=False):
+        assert ends.farewell.say() == 0
+
+
+def test_who_still_writes_its_request_reads_the_error_and_no_reset() -> None:
+    ends = Ends()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname(), PATIENCE_S)
+        server = listener.accept()[0]
+    with client, server, ends.keeper.holding(server, ends, chunked=False):
+        client.sendall(b"x" * 50_000)
+        assert ends.farewell.say() == 1
+        server.close()
+        told = b""
+        while part := client.recv(4096):
+            told += part
+        assert told == last_words(State.ASKED)
+
+
+def test_without_room_a_router_runs_with_nobody_to_end_its_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> Farewell:
+        raise OSError(28, "No space left on device")
+
+    started: list[tuple[int, ...]] = []
+
+    def start(_self: Supervisor, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        started.append(fds)
+        return subprocess.Popen(["true"])
+
+    config = tmp_path / "router.json"
+    config.write_bytes(msgspec.json.encode({"ready_file": str(tmp_path / "ready")}))
+    monkeypatch.setattr(supervise, "Farewell", full)
+    monkeypatch.setattr(Supervisor, "_start", start)
+    assert Supervisor("router", config).run() == 0
+    assert started == [()]
+
+
 def test_an_answered_request_is_let_go_and_nothing_is_said() -> None:
     ends = Ends()
     client, server = client_and_server()
@@ -134,7 +180,7 @@ class Killable:
         found: list[RouterEndpoints] = []
 
         def ready() -> bool:
-            if self._ready.exists():
+            with contextlib.suppress(FileNotFoundError):  # a killed router's is taken away
                 found[:] = [msgspec.json.decode(self._ready.read_bytes(), type=RouterEndpoints)]
             return bool(found) and found[0].pid != but
 

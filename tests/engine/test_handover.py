@@ -55,6 +55,9 @@ def seen(*steps: tuple[float, float]) -> Handover:
         ([(9.0, 16), (10.0, 8), (10.5, 7.9), (11.0, 7.8)], 3.0, "too slow"),
         ([(9.0, 8), (12.0, 8)], None, "not a byte of it arrived for 2.0 s"),
         ([(9.0, 8), (12.0, 0)], 9.0, None),
+        ([(10.0, 8), (10.5, 0), (13.0, 0)], 3.0, None),
+        ([(8.0, 16), (9.0, 16), (10.05, 16)], 66.0, None),
+        ([(10.0, 8), (10.2, 7.9), (11.3, 7.9)], 3.0, None),
     ],
     ids=[
         "nothing was told",
@@ -65,6 +68,9 @@ def seen(*steps: tuple[float, float]) -> Handover:
         "it was fast once",
         "it stands still",
         "it is through",
+        "it is through, and the commit is to come",
+        "before the first token nothing was there to send",
+        "it stands still, for less than a lost box would be waited for",
     ],
 )
 def test_what_would_end_too_late_or_stands_still_is_hopeless(

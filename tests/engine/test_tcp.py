@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import sys
@@ -54,3 +55,17 @@ def test_what_the_peer_had_already_is_not_counted_as_lost() -> None:
     struct.pack_into("=I", raw, 216, 5)
     seen = read(bytes(raw))
     assert seen is not None and seen.resent == 2
+
+
+@only_linux
+def test_a_descriptor_that_is_no_socket_any_more_tells_nothing_and_is_not_kept() -> None:
+    ends = os.pipe()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            assert look(ends[0]) is None
+            cut_off(ends[0])
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        for end in ends:
+            os.close(end)

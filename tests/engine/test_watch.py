@@ -85,6 +85,15 @@ def test_blocks_that_ran_out_are_told_when_a_request_wanted_them() -> None:
     ]
 
 
+def test_blocks_are_short_until_nobody_waits_however_long_a_step_is() -> None:
+    told = Told()
+    for half_seconds in range(12):
+        told.hear(half_seconds / 2, block_shortages=half_seconds // 3, waiting=1)
+    assert len(told.sentences) == 1 and told.over == []
+    told.hear(6.0, block_shortages=3)
+    assert told.over == [("b", "no_blocks")]
+
+
 def link(sent: int, resent: int) -> tuple[LinkSeen, ...]:
     return (LinkSeen(peer="router", sent=sent, resent=resent, rtt_s=0.001),)
 
@@ -118,6 +127,18 @@ def test_losses_of_long_ago_and_of_another_connection_are_none_of_now() -> None:
     told.hear(60.0, links=link(1030, 9))
     assert told.over == [("b", "packet_loss")]
     told.hear(61.0, links=link(40, 30))
+    assert len(told.sentences) == 1
+
+
+def test_what_a_connection_lost_goes_with_it() -> None:
+    told = Told()
+    told.hear(0.0, connection(1000), links=link(1000, 0))
+    told.hear(1.0, connection(1001), links=link(1010, 9))
+    assert len(told.sentences) == 1
+    told.hear(2.0, connection(1002))
+    assert told.over == [("b", "packet_loss")]
+    told.hear(3.0, links=link(1010, 9))
+    told.hear(4.0)
     assert len(told.sentences) == 1
 
 

@@ -59,8 +59,8 @@ class Base(Protocol):
         """How long a hand-off may keep the second token back; None when nothing was measured."""
         ...
 
-    def slow_handoff(self, decision: Decision, bytes_per_s: float) -> None:
-        """A hand-off was given up while so much of it arrived a second."""
+    def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None:
+        """A hand-off was given up while so much of it arrived a second, None if nobody knows."""
         ...
 
     def fault(self, box: str | None, kind: str, sentence: str) -> object:

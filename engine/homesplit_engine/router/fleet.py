@@ -331,8 +331,8 @@ class Fleet:
         )
         return allowed_s(expected_s, read_s, self.detection_s)
 
-    def slow_handoff(self, decision: Decision, bytes_per_s: float) -> None:
-        """A hand-off was given up while so much of it arrived a second."""
+    def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None:
+        """A hand-off was given up while so much of it arrived a second, None if nobody knows."""
         pair = decision.prefill_box, decision.decode_box
         self.rates.learn_slow(pair, bytes_per_s, time.monotonic())
 

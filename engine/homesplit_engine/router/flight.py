@@ -239,7 +239,7 @@ class Flight:
 
     def _give_handoff_up(self, attempt: Attempt, why: str) -> None:
         rate = None if attempt.handover is None else attempt.handover.bytes_per_s()
-        self._base.slow_handoff(attempt.decision, rate or 0.0)
+        self._base.slow_handoff(attempt.decision, rate)
         boxes = f"from {attempt.decision.prefill_box} to {attempt.decision.decode_box}"
         self._failed(attempt, None, f"the hand-off {boxes} was given up: {why}", "handoff")
 

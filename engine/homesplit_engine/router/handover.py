@@ -6,7 +6,6 @@ box would have it wait, detection and reading again, unless the link is known to
 
 from __future__ import annotations
 
-import math
 from collections import deque
 
 SLOWER = 2.0
@@ -65,16 +64,16 @@ class Handover:
 
     def hopeless(self, now_s: float, first_token_s: float, allowed: float | None) -> str | None:
         """Why it is not worth waiting for, in words with numbers; None while it is."""
-        if self._moved_s is None:
-            return None
+        if self._moved_s is None or self.left_bytes == 0:
+            return None  # nothing is known, or all is there and only the commit is to come
         still_s = now_s - max(self._moved_s, first_token_s)
         if still_s >= self._detection_s:
             return f"not a byte of it arrived for {still_s:.1f} s"
-        rate = self.bytes_per_s()
-        if rate is None or allowed is None:
+        rate, left = self.bytes_per_s(), self._seen[-1][1]
+        # Before the first token nothing may have been there to send; standing still is above.
+        if not rate or allowed is None or self._seen[0][0] < first_token_s:
             return None
-        left = self._seen[-1][1]
-        needs_s = left / rate if rate else math.inf
+        needs_s = left / rate
         if now_s + needs_s - first_token_s <= allowed:
             return None
         told = f"{left / 1e6:.3g} MB are left and {rate / 1e6:.3g} MB arrive a second"

@@ -71,9 +71,12 @@ class Rates:
         ):
             self.link_bytes_per_s[pair] = _mean(old, seen)
 
-    def learn_slow(self, pair: tuple[str, str], bytes_per_s: float, now_s: float) -> None:
-        """A hand-off was given up while so much of it arrived a second."""
-        self.link_bytes_per_s[pair] = bytes_per_s
+    def learn_slow(self, pair: tuple[str, str], bytes_per_s: float | None, now_s: float) -> None:
+        """A hand-off was given up while so much of it arrived a second, None if nobody knows."""
+        if bytes_per_s is None:
+            self.link_bytes_per_s.pop(pair, None)
+        else:
+            self.link_bytes_per_s[pair] = bytes_per_s
         self._slow_s[pair] = now_s
 
     def links(self, now_s: float) -> dict[tuple[str, str], float]:

@@ -159,7 +159,11 @@ class Watch:
             f"{status.box}: KV blocks ran short {times} times: {status.blocks_free} of "
             f"{status.blocks_total} are free now, {status.waiting} requests wait"
         )
-        self._judge(status.box, "no_blocks", short if status.block_shortages > before else None)
+        if status.block_shortages > before:
+            self._judge(status.box, "no_blocks", short)
+        elif not status.waiting:
+            # Shortages are counted a step; a long one lies between two statuses.
+            self._judge(status.box, "no_blocks", None)
 
     def _look_for_loss(
         self, status: WorkerStatus, connection: Connection | None, now_s: float
@@ -168,7 +172,10 @@ class Watch:
         seen = {(status.box, link.peer): (link.sent, link.resent) for link in _merged(status.links)}
         if connection is not None:
             seen["router", status.box] = connection.sent, connection.resent
+        for way in counts.keys() - seen.keys():
+            del counts[way]  # its connection is gone, and with it what it lost
         if not seen:
+            self._judge(status.box, "packet_loss", None)
             return
         for way, (sent, resent) in seen.items():
             counts.setdefault(way, _Counts()).add(now_s, sent, resent)

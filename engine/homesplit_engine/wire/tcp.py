@@ -12,9 +12,9 @@ import struct
 
 from msgspec import Struct
 
-_BYTES = 232
-"""Up to and with `tcpi_rcv_ooopack`; kernels before 5.4 give less."""
 _RTT, _TOTAL_RETRANS, _BYTES_ACKED, _DATA_SEGS_OUT, _DSACK_DUPS = 68, 100, 120, 156, 216
+_BYTES = _DSACK_DUPS + 4
+"""Kernels before 5.4 give less."""
 
 
 class TcpSeen(Struct, frozen=True, kw_only=True):
@@ -33,15 +33,14 @@ def look(fd: int | None) -> TcpSeen | None:
     """The counters of the connection at a descriptor; None where they are not known."""
     if fd is None or not hasattr(socket, "TCP_INFO"):
         return None
-    # A copy for the moment: the descriptor may be closed by its owner meanwhile.
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
+    with contextlib.suppress(OSError), _copy(fd) as copy:
         return read(copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES))
     return None
 
 
 def read(raw: bytes) -> TcpSeen | None:
     """The counters in a `struct tcp_info`; None when the kernel is too old to give them."""
-    if len(raw) < _DSACK_DUPS + 4:
+    if len(raw) < _BYTES:
         return None
     (acked_bytes,) = struct.unpack_from("=Q", raw, _BYTES_ACKED)
     rtt_us, resent, sent, known = (
@@ -57,5 +56,15 @@ def cut_off(fd: int | None) -> None:
     """Have a connection's close throw away what has not been sent yet."""
     if fd is None:
         return
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
+    with contextlib.suppress(OSError), _copy(fd) as copy:
         copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _copy(fd: int) -> socket.socket:
+    """A copy for the moment: its owner may close the descriptor meanwhile. Raises OSError."""
+    copy = os.dup(fd)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)  # by now it is something else's, and no socket
+        raise
