@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,9 @@ class Course:
         self._ctx = ctx
         self._kind: EntryKind = kind
         self._entry: Entry | None = None
+        # A thread that still writes what came meanwhile must not write over what came of it.
+        self._writing = threading.Lock()
+        self._turn = 0
 
     def so_far(
         self,
@@ -67,12 +71,15 @@ class Course:
         Raises NotebookError.
         """
         known, notebook = _versioned(replace(about, process=own_mark())), _notebook(self._ctx)
-        told, key = labelled(sentence, known.loopback), self._entry and self._entry.id
-        if key is None:
-            entry = notebook.write(self._kind, told, body, about=known, raw=raw, ended=ended)
-        else:
-            entry = notebook.amend(key, told, body, about=known, raw=raw, ended=ended)
-        self._entry = entry
+        told = labelled(sentence, known.loopback)
+        with self._writing:
+            self._turn += 1
+            key = self._entry and self._entry.id
+            if key is None:
+                entry = notebook.write(self._kind, told, body, about=known, raw=raw, ended=ended)
+            else:
+                entry = notebook.amend(key, told, body, about=known, raw=raw, ended=ended)
+            self._entry = entry
         _tell(self._ctx, entry)
         return entry.id
 
@@ -81,17 +88,20 @@ class Course:
 
         Raises NotebookError.
         """
-        await asyncio.to_thread(self._grow, sentence, name, rows)
+        await asyncio.to_thread(self._grow, self._turn, sentence, name, rows)
 
-    def _grow(self, sentence: str, name: str, rows: Sequence[Any]) -> None:
-        entry = self._entry
-        if entry is None or entry.ended:
-            return
-        told = labelled(sentence, entry.about.loopback)
-        self._entry = _notebook(self._ctx).grow(entry.id, told, name, rows)
+    def _grow(self, turn: int, sentence: str, name: str, rows: Sequence[Any]) -> None:
+        with self._writing:
+            entry = self._entry
+            if entry is None or entry.ended or turn != self._turn:
+                return
+            told = labelled(sentence, entry.about.loopback)
+            self._entry = _notebook(self._ctx).grow(entry.id, told, name, rows)
 
     def broken_off(self, error: BaseException) -> None:
         """It ends before its end, for this reason; what has been kept of it stays."""
+        with self._writing:
+            self._turn += 1
         if self._entry is None or self._entry.ended:
             return
         why = error.what.rstrip(".") if isinstance(error, HomesplitError) else None
@@ -100,7 +110,7 @@ class Course:
         sentence = f"{self._entry.sentence.rstrip()} Broken off {told}."
         with contextlib.suppress(NotebookError):
             # The reason is told anyway, by whom it came from; it must not be replaced here.
-            self._grow(sentence, "", ())
+            self._grow(self._turn, sentence, "", ())
             _tell(self._ctx, self._entry)
 
     @contextlib.contextmanager

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,29 @@ def test_an_entry_that_an_error_or_its_user_ends_says_so(ctx: Context) -> None:
     with pytest.raises(RuntimeError), course.open():
         raise RuntimeError
     assert list_entries(ctx)[-1].sentence == "Whole."
+
+
+async def test_what_a_thread_writes_late_is_not_written_over_what_came_of_it(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = Course(ctx, "run")
+    key = course.so_far("Begun.", {}, about=About())
+    late: list[Callable[[], None]] = []
+
+    async def later(work: Callable[..., None], *given: Any) -> None:
+        late.append(lambda: work(*given))
+
+    monkeypatch.setattr("homesplit.stages.notebook.asyncio.to_thread", later)
+    rows = [{"id": 1}]
+    await course.grow("1 so far.", "requests", rows)
+    course.so_far("Run 1 done.", {}, about=About(), raw={"requests": rows})
+    late.pop()()
+    entry, raw = show_entry(ctx, key)
+    assert entry.sentence == "Run 1 done." and raw == {"requests": ({"id": 1},)}
+    await course.grow("2 so far.", "requests", rows)
+    course.broken_off(KeyboardInterrupt())
+    late.pop()()
+    assert show_entry(ctx, key)[0].sentence == "Run 1 done. Broken off by its user."
 
 
 def test_an_unended_entry_is_being_measured_only_while_its_process_lives(
