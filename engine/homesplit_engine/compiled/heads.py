@@ -16,13 +16,11 @@ from numba import types
 from numba.extending import intrinsic
 
 from homesplit_engine.compiled import vectors
-from homesplit_engine.compiled.vectors import FLOAT, FLOATS, INT, LANES, WORD
+from homesplit_engine.compiled.vectors import FLOAT, FLOATS, INT, LANES, LINE, WORD
 
 KEYS = 4
 """Keys that a score takes at a time."""
 _FOUR = ir.VectorType(FLOAT, KEYS)
-_LINE = 64
-"""Bytes that memory brings at a time."""
 
 
 def _slot_row(b: Any, array: Any, slots: Any, t: Any) -> Any:
@@ -226,7 +224,7 @@ def _ask_slot(_context: Any, array: Any, slots: Any, t: Any) -> Any:
             vectors.ask(b, b.add(address, at), nearest=True)
             return []
 
-        _loop(b, WORD(0), width, _LINE, [], step)
+        _loop(b, WORD(0), width, LINE, [], step)
         return context.get_dummy_value()
 
     return types.void(array, slots, t), generate

@@ -13,14 +13,12 @@ from numba import types
 from numba.extending import intrinsic
 
 from homesplit_engine.compiled import vectors
-from homesplit_engine.compiled.vectors import FLOAT, FLOATS, LANES, WORD
+from homesplit_engine.compiled.vectors import FLOAT, FLOATS, LANES, LINE, WORD
 
 WIDE = 2 * LANES
 """Columns of one tile."""
 DEEP = 4
 """Inputs that a tile takes at a time; their number must be a multiple of it."""
-_LINE = 64
-"""Bytes that memory brings at a time."""
 
 
 class _Outer:
@@ -107,7 +105,7 @@ def _ask_rows(_context: Any, w: Any, first: Any, count: Any) -> Any:
         row = b.phi(WORD)
         row.add_incoming(WORD(0), before)
         address = vectors.row(b, array, b.add(args[1], row))
-        for line in range(0, 4 * WIDE, _LINE):
+        for line in range(0, 4 * WIDE, LINE):
             vectors.ask(b, b.add(address, WORD(line)))
         following = b.add(row, WORD(1))
         row.add_incoming(following, loop)

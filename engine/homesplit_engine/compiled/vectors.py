@@ -10,6 +10,9 @@ from numba.core import cgutils
 LANES = 16 if binding.get_host_cpu_features().get("avx512bw") else 8
 """Floats in one vector."""
 
+LINE = 64
+"""Bytes that memory brings at a time."""
+
 BYTE, SHORT, INT, WORD = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 FLOAT = ir.FloatType()
 FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)

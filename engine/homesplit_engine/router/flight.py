@@ -63,7 +63,7 @@ class Flight:
     def __init__(self, base: Base, order: Order) -> None:
         self.order = order
         self.inbox: asyncio.Queue[tuple[str, str, Item]] = asyncio.Queue()
-        """(box, wire id, what it said); at most one entry per token plus a few."""
+        """(box, wire id, what it said); an entry per token, and one per status of a hand-off."""
         self.tokens: list[int] = []
         self.attempt: Attempt | None = None
         self.fingerprint: str | None = None
