@@ -87,8 +87,13 @@ if [ "$(wc -c <"$role.log" 2>/dev/null || echo 0)" -gt 5000000 ]; then
   mv -f "$role.log" "$role.log.1"
 fi
 echo "--- started $(date)" >>"$role.log"
-if [ "$unit" = yes ] && systemd-run --user --quiet --collect --unit="homesplit-$role" \
-    /bin/sh "$run/launch" "$role" 2>>"$role.log"; then exit 0; fi
+if [ "$unit" = yes ]; then
+  # One that still ends would bar the new one of its name.
+  systemctl --user kill --signal=KILL "homesplit-$role.service" >/dev/null 2>&1
+  systemctl --user stop "homesplit-$role.service" >/dev/null 2>&1
+  systemd-run --user --quiet --collect --unit="homesplit-$role" \
+    /bin/sh "$run/launch" "$role" 2>>"$role.log" && exit 0
+fi
 "$python" -I -c '
 import os, sys
 told, tell = os.pipe()

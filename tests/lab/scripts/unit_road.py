@@ -42,7 +42,12 @@ _KILL = """
 read -r pid <'{run}/worker.pid'; kill -KILL "$pid"
 n=0; while kill -0 "$pid" 2>/dev/null && [ $n -lt 600 ]; do n=$((n + 1)); sleep 0.1; done
 """
-_UNITS = "systemctl --user --no-legend --plain list-units 'homesplit-*'"
+_UNITS = """
+export XDG_RUNTIME_DIR="/run/user/$(id -u)"
+units() { systemctl --user --no-legend --plain list-units 'homesplit-*'; }
+n=0; while [ "$1" = none ] && [ -n "$(units)" ] && [ $n -lt 600 ]; do n=$((n + 1)); sleep 0.1; done
+units
+"""
 
 
 async def lay_out(box: Box, place: EnginePlace) -> None:
@@ -56,14 +61,17 @@ async def lay_out(box: Box, place: EnginePlace) -> None:
     await remote_process.write_launcher(box, place)
 
 
-async def seen(box: Box, place: EnginePlace) -> dict[str, Any]:
-    """The worker's state, its control group and who its parent is, and the units there are."""
+async def seen(box: Box, place: EnginePlace, *, ends: bool = False) -> dict[str, Any]:
+    """The worker's state, its control group and who its parent is, and the units there are.
+
+    Where the unit `ends` it is waited for, as systemd takes a moment.
+    """
     state = (await remote_process.states(box, place.root))["worker"]
     at = f"/proc/{state.pid}"
     told = await box.run(
         f"sed -n 's/^0:://p' {at}/cgroup; cat /proc/$(awk '/^PPid/ {{print $2}}' {at}/status)/comm"
     )
-    units = await box.run(f'export XDG_RUNTIME_DIR="/run/user/$(id -u)"; {_UNITS}')
+    units = await box.run(f"set -- {'none' if ends else 'some'}\n{_UNITS}", timeout_s=120.0)
     return {"state": state.state, "group": told.stdout.split(), "units": units.stdout.split()[:1]}
 
 
@@ -89,7 +97,7 @@ async def main(name: str, home: Path) -> dict[str, Any]:
         await remote_process.wait_ready(box, place, "worker")
         found["again"] = await seen(box, place)
         await remote_process.stop(box, place.root)
-        found["stopped"] = await seen(box, place)
+        found["stopped"] = await seen(box, place, ends=True)
         await box.run(f"rm -rf '{facts.home}/.local'")
     return found
 
