@@ -175,7 +175,10 @@ def _wires(asked: Asked) -> dict[tuple[str, str], Wire]:
     round_trip_s = link.latency_s.p50.value or 0.0
     return {
         pair: Wire(
-            bytes_per_s=rate, round_trip_s=round_trip_s, commit_s=commit_of(asked, pair).commit_s
+            bytes_per_s=rate,
+            round_trip_s=round_trip_s,
+            commit_s=commit_of(asked, pair).commit_s,
+            sending=_sending_of(asked, pair),
         )
         for pair, rate in (((first, second), forward), ((second, first), back))
     }
@@ -192,6 +195,12 @@ def commit_of(asked: Asked, pair: tuple[str, str]) -> HandoffFit:
     return found or HandoffFit(
         sender=pair[0], receiver=pair[1], commit_s=COMMIT_S, spread_s=0.0, handoffs=0
     )
+
+
+def _sending_of(asked: Asked, pair: tuple[str, str]) -> float:
+    """How much slower a box reads while it sends; only its own hand-offs tell."""
+    fit = commit_of(asked, pair)
+    return fit.sending if fit.sender == pair[0] else 1.0
 
 
 def payload(link: LinkProfile) -> tuple[float, float]:

@@ -42,7 +42,7 @@ def verdict(
         )
     if best.arrangement.mode == "colocated" and len(asked.boxes) > 1 and choice.runner_up:
         other = next(b.name for b in asked.boxes if b.name != best.arrangement.first)
-        parts.append(f"{_capital(other)} adds nothing under this load.")
+        parts.append(f"Under this load {other} adds nothing.")
     if sustainable is False:
         parts.append(_unsustainable(asked, modes))
     if asked.link is not None and asked.link.loopback:

@@ -26,6 +26,10 @@ class Wire(Struct, frozen=True, kw_only=True):
     """From the last layer's leaving the wire to the commit, beside the round trip: sealing, opening
     and copy of the last frame at both ends, then the close and its answer."""
 
+    sending: float = 1.0
+    """How many times as long the sender takes to read what is being sent: its processor seals and
+    sends as well. 1 where it was never timed."""
+
     def seconds(self, count: float) -> float:
         """Sending `count` bytes with nothing else on the link."""
         frames = math.ceil(count / FRAME_BYTES)

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from homesplit_engine.records import StepEvent, TransferEvent
 from msgspec import Struct
 
+from homesplit.core.calibration import Calibration
 from homesplit.core.handoff import Piece, Wire, hand_over
+from homesplit.core.together import alone_seconds, fitted_seconds
 
 LEAST_HANDOFFS = 4
+LEAST_STEPS = 6
+"""Steps that were sent meanwhile; fewer tell nothing of what that takes."""
+SEND_NOTICED = 0.015
+"""A smaller difference is taken for none."""
 
 
 class HandoffFit(Struct, frozen=True, kw_only=True):
@@ -27,6 +33,9 @@ class HandoffFit(Struct, frozen=True, kw_only=True):
     receiver_key: str | None = None
     at: str = ""
     """UTC, ISO 8601."""
+    sending: float = 1.0
+    """How many times as long the sender's steps took whose KV was being sent; 1 where no
+    difference was noticed or its steps were never fitted."""
 
 
 class HandoffsOf(Struct, frozen=True, kw_only=True):
@@ -37,6 +46,8 @@ class HandoffsOf(Struct, frozen=True, kw_only=True):
     wire: Wire
     """The link as measured; its own `commit_s` is what the fit replaces."""
     layers: int
+    fit: Calibration | None = None
+    """The sender's steps without anything to send."""
     sender_key: str | None = None
     receiver_key: str | None = None
     at: str = ""
@@ -77,7 +88,32 @@ def fit_handoffs(
         sender_key=of.sender_key,
         receiver_key=of.receiver_key,
         at=of.at,
+        sending=_sending(own, steps, of),
     )
+
+
+def _sending(
+    transfers: Sequence[TransferEvent], steps: Sequence[StepEvent], of: HandoffsOf
+) -> float:
+    """The median of what the sender's steps took over what the fit says, the other at rest."""
+    if of.fit is None or of.fit.refitted:
+        return 1.0
+    handed = {transfer.request_id for transfer in transfers}
+    sent = [
+        step
+        for step in steps
+        if step.box == of.sender and any(p.request_id in handed for p in step.prefill)
+    ]
+    others = [step for step in steps if step.box != of.sender]
+    ratios = [
+        took_s / expected_s
+        for step, took_s in zip(sent, alone_seconds(sent, others, of.fit.together), strict=True)
+        if (expected_s := fitted_seconds(of.fit, step)) > 0
+    ]
+    if len(ratios) < LEAST_STEPS:
+        return 1.0
+    times = _median(ratios)
+    return times if times > 1.0 + SEND_NOTICED else 1.0
 
 
 def _start(transfer: TransferEvent) -> float:

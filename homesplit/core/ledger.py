@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from homesplit.core.handoff import Handoff, Piece, hand_over
 from homesplit.core.plan import LedgerRow
@@ -56,12 +56,16 @@ def ledger_row(
     pieces = _pieces(
         scene, reads, kind, setting.chunk_tokens if setting.prefill == "chunked" else None
     )
-    prefill_s = pieces[-1].end_s
     made: Handoff | None = None
     if split:
         wire = scene.sending(setting.kv_wire).wires[(reads, writes)]
+        pieces = [
+            structs.replace(p, start_s=p.start_s * wire.sending, end_s=p.end_s * wire.sending)
+            for p in pieces
+        ]
         made = hand_over(pieces, wire, layers=scene.shape.layers)
         queue_s += wire.round_trip_s
+    prefill_s = pieces[-1].end_s
     router_s = scene.tokenising_s(kind.prompt_tokens) + 2 * scene.router_s
     first_decode_s = (
         scene.box(writes).cost.step_seconds([], 1, kind.prompt_tokens)

@@ -47,6 +47,8 @@ class SimWorker:
         self.cost = StepClock(box.cost)
         self.together = box.together
         self.leaps = leaps
+        self.sending = 1.0
+        """How many times as long a step takes of which KV is being sent."""
         self.scheduler = Scheduler(pool, limits)
         self.plan: StepPlan | None = None
         self.start_s = 0.0
@@ -93,18 +95,21 @@ class SimWorker:
         self.start_s = now_s
         self.ends_s = []
         self.growth_s = 0.0
+        slower = self.together if beside else 1.0
+        if self.sending > 1.0 and any(work.request.hand_over for work in plan.prefill):
+            slower *= self.sending
         if pieces:
             chunks = self._chunks_ahead(plan)
             if chunks > 1:
-                return self._over_chunks(plan, chunks, self.together if beside else 1.0)
+                return self._over_chunks(plan, chunks, slower)
         self.first_s = self.cost.step_seconds(pieces, batch, context)
         self.steps = 1 if pieces else self._leap_length(plan)
         if self.steps > 1:
             last = self.cost.step_seconds([], batch, context + batch * (self.steps - 1))
             self.growth_s = (last - self.first_s) / (self.steps - 1)
-        if beside:
-            self.first_s *= self.together
-            self.growth_s *= self.together
+        if slower != 1.0:
+            self.first_s *= slower
+            self.growth_s *= slower
         self.end_s = now_s + self.after(self.steps)
         return True
 

@@ -82,6 +82,9 @@ class Simulation:
             name: tuple(other for other in self.boxes.values() if other is not box)
             for name, box in self.boxes.items()
         }
+        for (sender, _), wire in scene.wires.items():
+            if sender in self.boxes:
+                self.boxes[sender].sending = wire.sending
         self.felt = any(box.together > 1.0 for box in self.boxes.values())
         """Whether a box takes longer while the other one computes."""
         self.rate = {pair: wire.bytes_per_s for pair, wire in scene.wires.items()}

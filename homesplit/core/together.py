@@ -32,7 +32,7 @@ def slowed(fit: Calibration, own: Sequence[StepEvent], other: Sequence[StepEvent
     ratios = [
         (step.end_s - step.start_s) / expected
         for step in own
-        if _beside(step, busy, starts) >= BESIDE and (expected := _fitted(fit, step)) > 0
+        if _beside(step, busy, starts) >= BESIDE and (expected := fitted_seconds(fit, step)) > 0
     ]
     if len(ratios) < MIN_STEPS:
         return None
@@ -66,7 +66,8 @@ def together_words(fits: Sequence[Calibration]) -> str:
     )
 
 
-def _fitted(fit: Calibration, step: StepEvent) -> float:
+def fitted_seconds(fit: Calibration, step: StepEvent) -> float:
+    """What a fit says that a step takes."""
     pieces = [(piece.start, piece.tokens) for piece in step.prefill]
     return fit.step_seconds(pieces, len(step.decode), step.context_tokens)
 

@@ -113,6 +113,7 @@ def keep_handoffs(
                 receiver=receiver,
                 wire=wire,
                 layers=scene.shape.layers,
+                fit=scene.box(sender).cost.fit,
                 sender_key=_key(ctx, sender),
                 receiver_key=_key(ctx, receiver),
                 at=at,
@@ -126,9 +127,13 @@ def keep_handoffs(
 
 def handoff_words(fit: HandoffFit) -> str:
     """What a fit of hand-offs found, in one sentence."""
+    slower = f" While it sends, {fit.sender} reads {fit.sending - 1:.0%} slower." * (
+        fit.sending > 1.0
+    )
     return (
         f"A hand-off from {fit.sender} to {fit.receiver} takes {1000 * fit.commit_s:.1f} ms beside "
         f"its bytes (median of {fit.handoffs}, single ones {1000 * fit.spread_s:.1f} ms off)."
+        f"{slower}"
     )
 
 

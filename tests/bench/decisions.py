@@ -491,9 +491,9 @@ def errors_of(lines: Sequence[dict[str, Any]], key: str) -> list[float]:
 
 
 NOT_MODELLED = (
-    "Not modelled: the sender's processor time, 2.4 ns a byte (`handoff.md`), which is 13 ms or "
-    "1.4 % of a quiet user's TTFT in a split here; and what a reservation takes beside the round "
-    "trip."
+    "Not modelled where the calibration did not time it: the sender's processor time, 2.4 ns a "
+    "byte (`handoff.md`), which is 13 ms or 1.4 % of a quiet user's TTFT in a split here. Never "
+    "modelled: what a reservation takes beside the round trip."
 )
 
 

@@ -6,10 +6,15 @@ import pytest
 from homesplit_engine.records import PrefillSlice, StepEvent, TransferEvent
 from msgspec import structs
 
-from homesplit.core.candidates import build_scene
+from homesplit.core.calibration import Calibration
+from homesplit.core.candidates import arrangements, build_scene
 from homesplit.core.explain import guesses, sources
 from homesplit.core.handoff import COMMIT_S, Wire
 from homesplit.core.handoff_fit import HandoffFit, HandoffsOf, fit_handoffs
+from homesplit.core.ledger import PromptClass, ledger_row
+from homesplit.core.load import plan_load
+from homesplit.core.simulate import simulate
+from homesplit.core.workload import Arrivals, fixed_lengths
 from tests.core.test_decide import ask
 
 WIRE = Wire(bytes_per_s=1e6, round_trip_s=0.002, message_s=0.0, commit_s=0.5)
@@ -52,6 +57,55 @@ def test_the_median_of_what_is_left_of_the_exposed_time_is_found() -> None:
     assert fit.commit_s == pytest.approx(0.03)
     assert fit.spread_s == pytest.approx(0.01)
     assert fit.handoffs == 5
+
+
+def test_what_sending_takes_of_the_senders_processor_is_found() -> None:
+    transfers, steps = handoffs([0.02] * 8)
+    # Each step took 10 s; without anything to send it would take 9.5.
+    alone = Calibration(
+        box="a",
+        model="m",
+        step_s=9.5,
+        token_s=0.0,
+        pair_s=0.0,
+        sequence_s=0.0,
+        context_s=0.0,
+        steps=40,
+        error_p50=0.0,
+        error_p90=0.0,
+    )
+    fit = fit_handoffs(transfers, steps, of=structs.replace(OF, fit=alone))
+    assert fit is not None and fit.sending == pytest.approx(10.0 / 9.5)
+    unnoticed = structs.replace(OF, fit=structs.replace(alone, step_s=9.95))
+    fit = fit_handoffs(transfers, steps, of=unnoticed)
+    assert fit is not None and fit.sending == 1.0
+    plain = fit_handoffs(transfers, steps, of=OF)
+    assert plain is not None and plain.sending == 1.0
+
+
+def test_a_sender_whose_processor_sends_as_well_reads_slower_in_a_split_alone() -> None:
+    asked = ask()
+    pair = (asked.boxes[0].name, asked.boxes[1].name)
+    timed = HandoffFit(
+        sender=pair[0],
+        receiver=pair[1],
+        commit_s=COMMIT_S,
+        spread_s=0.0,
+        handoffs=9,
+        sending=1.25,
+    )
+    scene = build_scene(asked)
+    slower = build_scene(structs.replace(asked, handoffs=(timed,)))
+    kind = PromptClass(name="k", prompt_tokens=1000, output_tokens=20)
+    for way in arrangements(asked, scene):
+        plain, made = (ledger_row(s, way, kind) for s in (scene, slower))
+        sends = way.setting.mode == "split" and way.setting.prefill_box == timed.sender
+        assert made.prefill_s == pytest.approx((1.25 if sends else 1.0) * plain.prefill_s)
+        one = fixed_lengths(1000, 20, name="one", arrivals=Arrivals(kind="closed", users=1))
+        result = simulate(slower, way, plan_load(one, seed=1, seconds=0.05), enough=1)
+        line = result.records[0].timeline
+        assert line.token_s[0] - line.start_s == pytest.approx(made.ttft_s, rel=1e-6)
+        assert line.token_s[1] - line.start_s == pytest.approx(made.ttst_s, rel=1e-6)
 
 
 def test_few_or_failed_hand_offs_give_no_fit() -> None:
