@@ -111,7 +111,8 @@ async def fake_server(
     app.router.add_post("/v1/completions", completions)
     app.router.add_post("/v1/chat/completions", chat)
     app.router.add_routes(more)
-    runner = web.AppRunner(app, handler_cancellation=True)
+    # Streams of events have no end of their own, so there is nothing to wait for.
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, backlog=2048)
     await site.start()

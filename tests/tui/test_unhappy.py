@@ -203,7 +203,7 @@ async def test_an_engine_that_is_lost_while_modes_are_compared_is_told_and_the_s
         read = await opened_and_hidden(pilot, app)
         assert "(stage compare)" in read
         assert "Do next:" in read
-        assert "the engine on" in picture(app)
+        await until(lambda: "the engine on" in picture(app))
         await press(pilot, "enter")
         controller.cancel("serve")
         await until(lambda: not controller.running("serve"))
