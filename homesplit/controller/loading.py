@@ -53,6 +53,9 @@ class Loading(Base):
 
     def start_load(self) -> None:
         """Offer the chosen workload until it is stopped, at the chosen rate or one that fits."""
+        if self.running("bench"):
+            # Keys pressed in a row each ask for it anew: the first has done it.
+            return
         served = self.engine_for("bench")
         if served is None:
             return

@@ -136,6 +136,9 @@ def _comparing(state: RunState, stage: StageState) -> Progress | None:
     own, load = _going_on(stage), _going_on(state.stage("bench"))
     if own is not None or load is None or not load.total or not state.load.running:
         return own
+    if not stage.sentence.startswith("Round"):
+        # What is offered still is the load from before, whose last answers are waited for.
+        return None
     boxes = state.deployment.boxes if state.deployment is not None else ()
     modes, run = (2 if len(boxes) == 1 else 4), len(state.compared)
     waiting = max(modes - run - 1, 0)

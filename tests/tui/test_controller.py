@@ -18,7 +18,7 @@ from homesplit.controller.runner import MOST_WAITING
 from homesplit.core import events
 from homesplit.core.alone import Alone
 from homesplit.core.brought import Brought
-from homesplit.core.choices import names_targets
+from homesplit.core.choices import Choices, names_targets
 from homesplit.core.plan import Plan, Suited
 from homesplit.core.plan_map import PlanMap
 from homesplit.core.state import RunState, apply
@@ -30,6 +30,7 @@ from homesplit.stages.context import AskNobody, Context
 from homesplit.stages.notebook import list_entries
 from homesplit.stages.plan import PlanQuestion
 from homesplit.view.machines import moment
+from tests.engine.router_kit import until
 from tests.tui import sample_run
 
 
@@ -407,3 +408,32 @@ def test_a_comparison_lasts_for_enough_requests_within_bounds(
     rate_requests_per_s: float | None, seconds: float
 ) -> None:
     assert compared_seconds(rate_requests_per_s) == seconds
+
+
+class Offering(Controller):
+    """Offers nothing; a load goes on until it is told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.served = SERVED
+        self.offered: list[float | None] = []
+
+    async def _offer(
+        self, ctx: Context, served: Served, choices: Choices, stop: asyncio.Event
+    ) -> None:
+        self.offered.append(choices.load_rate_requests_per_s)
+        await stop.wait()
+
+
+async def test_a_rate_that_is_turned_by_keys_in_a_row_leaves_a_load_that_can_be_stopped() -> None:
+    controller = Offering()
+    controller.turn_load_rate(1.0)
+    controller.toggle_load()
+    await until(lambda: controller.offered)
+    for _ in range(4):
+        controller.turn_load_rate(1.25)
+    await until(lambda: controller.offered[-1] == pytest.approx(1.25**4))
+    controller.toggle_load()
+    async with asyncio.timeout(60):
+        await controller.ended("bench")
+    assert controller.offered == [1.0, pytest.approx(1.25**4)]

@@ -62,3 +62,10 @@ def test_a_comparison_counts_the_loads_of_all_its_modes() -> None:
 def test_a_comparison_whose_load_has_ended_tells_its_sentence() -> None:
     line = work(began("compare", "Comparing the texts."), LOAD, after(10.0), events.LoadStopped())
     assert line.strip() == "● compare Comparing the texts."
+
+
+def test_a_load_that_is_waited_for_is_no_part_of_the_comparison() -> None:
+    told = began("compare", "Waiting for the last answers of the load.")
+    assert work(told, LOAD, after(10.0)).strip() == (
+        "● compare Waiting for the last answers of the load."
+    )
