@@ -124,7 +124,7 @@ async def timed(
     ctx: Context, server: Prepared, load: LoadPlan, salt: int, box: str
 ) -> list[StepEvent]:
     """The engine's own steps while the load was served."""
-    run = await run_once(ctx, server, _LOAD, load, salt=salt, warm_up=0.0)
+    run = await run_once(ctx, server, _LOAD, load, salt=salt, warm_up=0.0, drain=0.0)
     return [step for step in run.timed.steps if step.box == box] if run.timed else []
 
 
