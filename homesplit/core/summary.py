@@ -63,7 +63,7 @@ def summarise(
     last_s = max(ends, default=plan.seconds)
     # A closed loop that ran dry ends with its last answer.
     dry = plan.closed and len(logs) >= len(plan.requests)
-    window_s = last_s - seen.warm_up_s if dry else seen.length_s(last_s)
+    window_s = max(0.0, last_s - seen.warm_up_s) if dry else seen.length_s(last_s)
     return summed(
         [counted], seen, window_s, targets, left_out=len(logs) - len(counted), notes=plan.notes
     )

@@ -26,10 +26,10 @@ class Window(Struct, frozen=True, kw_only=True):
         """What rates are over, when the last counted answer ended at `last_answer_s`.
 
         Answers that needed longer than the offering lasted prolong it: what was not worked off
-        in time is no rate.
+        in time is no rate. 0 where warm-up and drain leave nothing.
         """
         late_s = max(0.0, last_answer_s - self.offered_s)
-        return self.offered_s - self.warm_up_s - self.drain_s + late_s
+        return max(0.0, self.offered_s - self.warm_up_s - self.drain_s + late_s)
 
     @property
     def rule(self) -> str:

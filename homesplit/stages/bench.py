@@ -22,7 +22,7 @@ from homesplit.core.load import LoadPlan, plan_load
 from homesplit.core.say import counted
 from homesplit.core.served import ServerSide, Timed, background_words, gather, server_side
 from homesplit.core.summary import RunSummary, summarise
-from homesplit.core.window import window
+from homesplit.core.window import Window, window
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.io import probe_store
@@ -89,13 +89,14 @@ async def bench(
 ) -> BenchResult:
     """Run `workload` (or the given `plan`) for `seconds` and keep the run in the notebook.
 
-    Raises UsageError for an impossible load, EngineError when the server can't be used.
+    Raises UsageError for an impossible load, EngineError when the server can't be used,
+    NotebookError when the run can't be written down from its beginning.
     """
     planned = plan or make_load(workload, seconds=seconds, seed=seed)
+    seen = counted_window(planned.seconds, warm_up, drain)
     ctx.emit(StageStarted(stage=STAGE, sentence=f"Asking {base_url(target.url)} who it is."))
     async with prepared(target) as server:
         entry = RunEntry(ctx, server, workload, planned, salt=salt, replayed=plan) if keep else None
-        seen = window(planned.seconds, warm_up, drain)
         with entry.open(seen) if entry else contextlib.nullcontext():
             made = await run_once(
                 ctx,
@@ -122,6 +123,18 @@ def make_load(workload: Workload, *, seconds: float, seed: int) -> LoadPlan:
         return plan_load(workload, seed=seed, seconds=seconds)
     except ValueError as error:
         raise UsageError(f"workload {workload.name}: {error}.") from error
+
+
+def counted_window(seconds: float, warm_up: float | None, drain: float | None) -> Window:
+    """What counts of a run of `seconds`; raises UsageError where its edges leave nothing."""
+    seen = window(seconds, warm_up, drain)
+    if seen.warm_up_s + seen.drain_s < seconds:
+        return seen
+    raise UsageError(
+        f"warm-up ({seen.warm_up_s:.3g} s) and drain ({seen.drain_s:.3g} s) leave nothing of a run "
+        f"of {seconds:.3g} s to be counted.",
+        do_next="Give a longer --seconds, or a shorter --warm-up or --drain.",
+    )
 
 
 async def run_once(
@@ -224,7 +237,7 @@ def _result(
 ) -> BenchResult:
     late = _late(load, summary.figures)
     gathered = (*((late_words(load.lag_p99_s or 0.0),) if late else ()), *_background_notes(side))
-    stopped = (f"{stopped_words(load.offered_s, plan.seconds)}",) if load.stopped else ()
+    stopped = (stopped_words(load.offered_s, plan.seconds),) if load.stopped else ()
     beside = (*server.endpoint.notes, *stopped, *_others_note(side), *gathered)
     return BenchResult(
         workload=workload,

@@ -32,10 +32,10 @@ from homesplit.core.predict_run import screen_figures
 from homesplit.core.prng import FRESH_BITS, Prng
 from homesplit.core.summary import RunSummary, summed
 from homesplit.core.trade import trade
-from homesplit.core.window import Window, window
+from homesplit.core.window import Window
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
-from homesplit.stages.bench import make_load, prepared, run_once
+from homesplit.stages.bench import counted_window, make_load, prepared, run_once
 from homesplit.stages.compare_entry import CompareEntry
 from homesplit.stages.compare_texts import Texts, checked_settings, size_for, texts_agree
 from homesplit.stages.context import Context
@@ -107,7 +107,7 @@ async def compare(
     Raises UsageError, EngineError.
     """
     load = plan or make_load(workload, seconds=seconds, seed=seed)
-    seen = window(load.seconds, warm_up, drain)
+    seen = counted_window(load.seconds, warm_up, drain)
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(prepared(target))
         before = _own_setting(server)

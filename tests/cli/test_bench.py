@@ -102,3 +102,20 @@ async def test_a_server_that_refuses_everything_ends_with_no_data_and_rc_1(
     assert found["attainment"] is None and found["goodput_requests_per_s"] is None
     assert found["intervals"]["goodput_requests_per_s"] is None
     assert found["no_data"].startswith("no data: none of")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--warm-up", "40"), "warm-up (40 s) and drain (3 s) leave nothing of a run of 30 s"),
+        (("--drain", "27"), "warm-up (3 s) and drain (27 s) leave nothing of a run of 30 s"),
+    ],
+)
+@pytest.mark.parametrize("command", ["bench", "compare"])
+def test_edges_that_leave_nothing_of_a_run_are_refused_before_anything_is_sent(
+    capsys: pytest.CaptureFixture[str], command: str, words: tuple[str, ...], told: str
+) -> None:
+    # Nobody listens there: what is asked of the server would fail otherwise.
+    argv = [command, "--url", "http://127.0.0.1:9", "--workload", "chat", "--seconds", "30"]
+    assert run([*argv, *words]) == 2
+    assert told in capsys.readouterr().err

@@ -99,3 +99,8 @@ def test_a_run_too_short_for_its_edges_says_so() -> None:
     found = run([log(n) for n in range(3)], seconds=10.0, warm_up=5.0, drain=6.0)
     assert found.no_data is not None and "--warm-up 0 --drain 0" in found.no_data
     assert found.figures.goodput_requests_per_s is None
+
+
+def test_edges_longer_than_the_run_leave_a_window_of_nothing_and_not_of_less() -> None:
+    assert window(30.0, 40.0, 0.0).length_s(30.0) == 0.0
+    assert window(30.0, 10.0, 5.0).length_s(30.0) == 15.0
