@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ import msgspec
 
 from homesplit.core.load import OfferedRequest
 from homesplit.core.prompts import TokenFit, calibration_text, fit_tokens, messages
-from homesplit.errors import EngineError
+from homesplit.errors import EngineError, UsageError
 from homesplit.io.answer import Answer, AnswerError, refusal_text
 from homesplit.io.kept_connections import posted
 
@@ -83,8 +84,23 @@ def request_headers(api_key: str | None) -> dict[str, str]:
 
 
 def base_url(url: str) -> str:
-    """The server's root from what a person types: with or without `/v1` and slashes."""
+    """The server's root from what a person types: with or without `/v1` and slashes.
+
+    Raises UsageError for an address with a user or password in it.
+    """
+    if "@" in _authority(url):
+        raise UsageError(
+            "the server's address holds a user name or a password, which would stand in the "
+            "notebook and in errors.",
+            do_next="Leave out what stands before the @; the server's key goes into a file for "
+            "--api-key-file.",
+        )
     return url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _authority(url: str) -> str:
+    """The part of an address that names the host, with what stands before it."""
+    return re.split(r"[/?#]", url.strip().split("://", 1)[-1], maxsplit=1)[0]
 
 
 def request_body(endpoint: Endpoint, request: OfferedRequest, salt: int) -> bytes:
