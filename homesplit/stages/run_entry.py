@@ -102,7 +102,7 @@ class RunEntry:
         await self._course.grow(self._unended(told), REQUESTS, fresh)
 
     def _unended(self, told: str) -> str:
-        return f"{self._where}, not ended: {told} of {self._plan.seconds:.3g} s."
+        return f"{self._where}, not ended: {told}, of {self._plan.seconds:.3g} s planned."
 
     def ended(self, result: BenchResult) -> BenchResult:
         """The run as it came out, with the entry's id; without one where it can't be written."""

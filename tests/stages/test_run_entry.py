@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
 import re
 import signal
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,7 @@ async def test_what_is_told_of_a_run_is_in_the_notebook_before(tmp_path: Path) -
     assert all(shown == kept for shown, _, kept in told)
     assert all(not entry.ended and goes_on(entry) for _, entry, _ in told)
     assert "against fake, not ended: " in told[-1][1].sentence
-    assert "of 60 s." in told[-1][1].sentence and told[-1][1].body["seconds"] == 60.0
+    assert ", of 60 s planned." in told[-1][1].sentence and told[-1][1].body["seconds"] == 60.0
     (entry,) = list_entries(ctx)
     assert entry.ended and entry.id == result.entry and entry.body["stopped"]
     assert re.search(
@@ -84,7 +86,7 @@ async def test_a_run_whose_server_or_whose_program_fails_says_how_it_was_broken_
         with pytest.raises(RuntimeError):
             await bench(ctx, Target(url=server.url), STEADY, seconds=1.0, seed=1)
     (entry,) = list_entries(ctx)
-    assert entry.sentence.endswith("begun of 1 s. Broken off by an error: RuntimeError.")
+    assert entry.sentence.endswith("begun, of 1 s planned. Broken off by an error: RuntimeError.")
 
 
 async def test_a_notebook_that_can_not_be_written_to_while_a_run_goes_on_does_not_end_it(
@@ -111,8 +113,14 @@ async def test_a_notebook_that_can_not_be_written_to_while_a_run_goes_on_does_no
     ]
 
 
-async def begun(tmp_path: Path, server: FakeServer) -> tuple[asyncio.subprocess.Process, int]:
-    """`homesplit bench` of a minute, once it has told of requests; and of how many it told."""
+@contextlib.asynccontextmanager
+async def begun(
+    tmp_path: Path, server: FakeServer
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process, int], None]:
+    """`homesplit bench` of a minute, once it has told of requests; and of how many it told.
+
+    It has ended when the block does, however that comes.
+    """
     words = ("--prompt-tokens", "8", "--output-tokens", "2", "--rate", "20", "--seconds", "60")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "homesplit", "bench", "--url", server.url, "--json", *words),
@@ -120,11 +128,20 @@ async def begun(tmp_path: Path, server: FakeServer) -> tuple[asyncio.subprocess.
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "HOMESPLIT_HOME": str(tmp_path)},
     )
+    try:
+        yield process, await _told(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _told(process: asyncio.subprocess.Process) -> int:
     assert process.stderr is not None
     async for line in process.stderr:
         found = re.search(rb"(\d+) requests? ended", line)
         if found:
-            return process, int(found.group(1))
+            return int(found.group(1))
     raise AssertionError(f"it ended with {await process.wait()}")
 
 
@@ -138,8 +155,7 @@ def kept(tmp_path: Path) -> tuple[Entry, dict[str, tuple[Any, ...]]]:
 async def test_a_run_that_is_killed_is_in_the_notebook_with_the_requests_it_told_of(
     tmp_path: Path,
 ) -> None:
-    async with fake_server() as server:
-        process, told = await begun(tmp_path, server)
+    async with fake_server() as server, begun(tmp_path, server) as (process, told):
         process.kill()
         await process.wait()
     entry, raw = kept(tmp_path)
@@ -150,8 +166,7 @@ async def test_a_run_that_is_killed_is_in_the_notebook_with_the_requests_it_told
 
 
 async def test_ctrl_c_stops_a_run_and_tells_what_was_measured(tmp_path: Path) -> None:
-    async with fake_server() as server:
-        process, told = await begun(tmp_path, server)
+    async with fake_server() as server, begun(tmp_path, server) as (process, told):
         process.send_signal(signal.SIGINT)
         out, err = await process.communicate()
     document = json.loads(out)
@@ -164,8 +179,7 @@ async def test_ctrl_c_stops_a_run_and_tells_what_was_measured(tmp_path: Path) ->
 
 async def test_ctrl_c_again_breaks_a_run_off_and_keeps_what_was_told(tmp_path: Path) -> None:
     # The answers on their way never come, so that it would wait for them.
-    async with fake_server() as server:
-        process, told = await begun(tmp_path, server)
+    async with fake_server() as server, begun(tmp_path, server) as (process, told):
         server.manners = Manners(ttft_s=600.0)
         first = len(server.seen)
         await until(lambda: len(server.seen) > first)
