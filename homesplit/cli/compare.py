@@ -38,6 +38,9 @@ from homesplit.stages.bench import Target
 from homesplit.stages.compare import SECONDS, compare
 from homesplit.stages.context import Context
 
+_PREDICTED = "  predicted"
+"""What stands before a mode's prediction, in the column of the modes' names."""
+
 
 def add_parser(subparsers: Any) -> None:
     """Add the command."""
@@ -76,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(compare_document(result))
     else:
-        _print(result)
+        show(result)
     lacking = any(mode.pooled.no_data for mode in result.modes)
     return 1 if lacking or result.identical_text is False else 0
 
@@ -128,8 +131,9 @@ def _predicted(mode: ModeRuns) -> str:
     )
 
 
-def _print(result: CompareResult) -> None:
-    width = max(len(mode.name) for mode in result.modes)
+def show(result: CompareResult) -> None:
+    """Print the figures by mode, what was predicted of each, and the verdict."""
+    width = max(len(name) for name in (_PREDICTED, *(mode.name for mode in result.modes)))
     for mode in result.modes:
         figures = mode.pooled.figures
         print(
@@ -140,7 +144,7 @@ def _print(result: CompareResult) -> None:
             f"attained {marked('attainment', mode.pooled, share_text(figures.attainment))}  "
             f"goodput {marked('goodput_requests_per_s', mode.pooled, _rate(figures))}"
         )
-        print(f"{'  predicted':<{width}}  {_predicted(mode)}")
+        print(f"{_PREDICTED:<{width}}  {_predicted(mode)}")
         print(f"  {energy_sentence(mode.runs)}")
     print(f"counted: {result.modes[0].pooled.window.rule}")
     texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
