@@ -146,12 +146,14 @@ def _answers(count: int) -> str:
 
 
 def most_frequent(reasons: Sequence[str]) -> str:
+    """The three reasons that were given most often, each with how often."""
     counts = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
     top = sorted(counts.items(), key=lambda item: -item[1])[:3]
     return "; ".join(f"{say.counted(count, 'time')}: {reason}" for reason, count in top)
 
 
 def uncounted(log: RequestLog) -> bool:
+    """Whether the server told no token count of this answer, so that its own is an estimate."""
     return log.tokens_from in ("one a chunk", "estimated")
 
 
