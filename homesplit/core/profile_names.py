@@ -1,13 +1,14 @@
 """Which profile a typed name means: `GeForce RTX 3060 (12 GB)`, `10GBASE-T`, `llama3.1:70b-q4_K_M`.
 
 A name is cut into words, and filler such as the maker's is left out. A profile is meant when its
-words are those typed, or those and nothing besides but sizes (`24 GB`, `A3B`). `Ti`, `Pro` or
-`laptop` make another machine, so they are never left out.
+words are those typed, each as often, or those and nothing besides but sizes (`24 GB`, `A3B`).
+`Ti`, `Pro` or `laptop` make another machine, so they are never left out; a Mac is its chip.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from homesplit.core.shape import dtype_name
@@ -26,7 +27,7 @@ _FILLER = {
     "links": _LINK_WORDS | _CABLE_WORDS | {"fibre", "fiber", "copper", "dac", "bridge"},
     "models": {"the", "model"},
 }
-_SAME = {
+_SAME: Mapping[str, Mapping[str, str]] = {
     "links": {
         **dict.fromkeys(("gbe", "gbit", "gbits", "gbps", "gb", "gbase", "gig", "gigabit"), "g"),
         **dict.fromkeys(("mbe", "mbit", "mbits", "mbps", "mb", "mbase", "megabit"), "m"),
@@ -35,7 +36,10 @@ _SAME = {
     }
 }
 _WORD = re.compile(r"[a-z]+|\d+(?:\.\d+)*")
-_SIZES = frozenset(("gb", "core", "cores", "b", "a"))
+_UNITS = frozenset(("gb", "core", "cores", "b"))
+_ALONE = frozenset(("core", "cores"))
+"""Left out though no number stands before them: `Core i5`."""
+_SIZE = re.compile(r"a?(\d+(?:\.\d+)*)(?:gb|cores?|b)$")
 
 
 def plain(text: str) -> str:
@@ -53,25 +57,44 @@ def words(kind: str, text: str) -> tuple[str, ...]:
 
 def meant(kind: str, text: str, known: Names) -> tuple[str, ...]:
     """The short names of the profiles that `text` may mean; one alone is certain."""
-    typed = frozenset(words(kind, text))
+    typed = _parts(kind, text)
     if not typed:
         return ()
-    held = {short: [words(kind, name) for name in names] for short, names in known.items()}
-    equal = [short for short, all_ in held.items() if any(frozenset(w) == typed for w in all_)]
+    chip = apple_chip(text) if kind == "hardware" else None
+    held = {
+        short: [_parts(kind, name) for name in names]
+        for short, names in known.items()
+        if chip is None or chip in map(apple_chip, names)
+    }
+    equal = [short for short, all_ in held.items() if typed in all_]
     return tuple(equal) or tuple(
         short for short, all_ in held.items() if any(_typed_and_sizes(w, typed) for w in all_)
     )
 
 
-def _typed_and_sizes(held: Sequence[str], typed: frozenset[str]) -> bool:
+def _parts(kind: str, text: str) -> Counter[str]:
+    """A name's words, each as often as it stands there, and a size with its unit as one."""
+    parts: list[str] = []
+    for word in words(kind, text):
+        if word not in _UNITS or not parts or not parts[-1][-1].isdigit():
+            parts.append(word)
+            continue
+        parts[-1] += word
+        if word == "b" and parts[-2:-1] == ["a"]:
+            parts[-2:] = ["a" + parts[-1]]
+    return Counter(parts)
+
+
+def _typed_and_sizes(held: Counter[str], typed: Counter[str]) -> bool:
     """Whether a name holds what was typed, and beyond that only says how large the thing is."""
-    if not typed <= frozenset(held):
-        return False
-    after = [*held[1:], ""]
-    return all(
-        word in typed or word in _SIZES or (word[0].isdigit() and follows in _SIZES)
-        for word, follows in zip(held, after, strict=True)
-    )
+    rest = held - typed
+    for word in (typed - held).elements():
+        # A size may be typed without its unit.
+        size = next((part for part in rest if _SIZE.sub(r"\1", part) == word), None)
+        if size is None:
+            return False
+        rest -= Counter((size,))
+    return all(part in _ALONE or _SIZE.match(part) for part in rest)
 
 
 _MEMORY = re.compile(r"(?<![\w.])(\d{1,4})[ -]?(?:gb|gib)\b", re.IGNORECASE)

@@ -204,8 +204,24 @@ def load_link(text: str, a: str, b: str, paths: Paths) -> LinkProfile:
     rate = parse_rate(text)
     if rate is not None:
         return typed_link(rate, a, b, text=text)
+    _refuse_bits_or_bytes(text)
     path = find("links", text, paths)
     return link_from_table(read_toml(path), a, b, where=_told(path))
+
+
+_BITS_OR_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([GM])B|([gm])b)\s*")
+
+
+def _refuse_bits_or_bytes(text: str) -> None:
+    """Raise ProfileError on `1GB`: Gigabit Ethernet, or eight times that."""
+    found = _BITS_OR_BYTES.fullmatch(text)
+    if found is None:
+        return
+    number, prefix = found.group(1), (found.group(2) or found.group(3)).upper()
+    raise ProfileError(
+        f"'{text}' may be {number} {prefix}B/s or {number} {prefix}bit/s Ethernet.",
+        do_next=f"Say which: {number}{prefix}B/s or {number}{prefix}bE.",
+    )
 
 
 def load_model(text: str, paths: Paths) -> ModelShape:

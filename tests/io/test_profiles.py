@@ -82,6 +82,12 @@ def test_a_model_is_found_under_its_makers_name_and_tuning(
         ("Mac Studio M2 Ultra 64GB", "mac-studio-m2-ultra-64gb"),
         ("MacBook Pro 16 M4 Max 48 GB", "mac-studio-m4-max-48gb"),
         ("Mac mini M4 24GB", "mac-mini-m4-24gb"),
+        ("MacBook Pro M3", "macbook-air-m3-16gb"),
+        ("MacBook Pro M1", "macbook-m1-8gb"),
+        ("MacBook Pro M1 16GB", "macbook-m1-16gb"),
+        ("MacBook M3 Pro", "macbook-pro-m3-pro-36gb"),
+        ("MacBook Pro M5", "macbook-pro-m5-24gb"),
+        ("RTX 3060 12", "rtx-3060-12gb"),
         ("Jetson Orin Nano Super", "jetson-orin-nano-super-8gb"),
         ("Raspberry Pi 5 (8GB)", "raspberry-pi-5-8gb"),
         ("Ryzen 9 7950X 128 GB", "ryzen-9-7950x-128gb"),
@@ -109,6 +115,12 @@ def test_a_typed_memory_is_the_machines_and_told_as_typed(paths: Paths) -> None:
         ("RTX 4060 Ti", None),
         ("Threadripper 9", "no probed box or hardware profile"),
         ("M9 Ultra", "no probed box or hardware profile"),
+        ("MacBook Pro M5 Pro", "no probed box or hardware profile"),
+        ("MacBook M5 Pro", "no probed box or hardware profile"),
+        ("MacBook Pro M5 Pro 48GB", "no probed box or hardware profile"),
+        ("RTX 6000", "rtx-6000-ada, rtx-a6000"),
+        ("Arc 580", "arc-b580"),
+        ("7600", "rx-7600-8gb, rx-7600-xt, ryzen-5-7600"),
         ("", "no probed box or hardware profile"),
         ("???", "no probed box or hardware profile"),
     ],
@@ -155,6 +167,29 @@ def test_a_link_is_found_as_people_write_it_or_refused(
 
 
 @pytest.mark.parametrize(
+    ("text", "bytes_", "bits"),
+    [("1GB", "1GB/s", "1GbE"), ("1 gb", "1GB/s", "1GbE"), ("100MB", "100MB/s", "100MbE")],
+)
+def test_a_link_that_may_be_in_bits_or_in_bytes_is_refused_with_both(
+    text: str, bytes_: str, bits: str, paths: Paths
+) -> None:
+    with pytest.raises(ProfileError, match=f"Say which: {bytes_} or {bits}."):
+        profiles.load_link(text, "a", "b", paths)
+    rates = [profiles.load_link(way, "a", "b", paths).a_to_b.value or 0 for way in (bytes_, bits)]
+    assert rates[0] > 8 * rates[1]
+    assert profiles.load_link("10Gb", "a", "b", paths).source == "profile: 10 Gbit/s Ethernet"
+
+
+def test_no_bare_number_names_a_machine_while_another_makers_has_it_too() -> None:
+    named = {short: short.split("-") for short in profiles.built_in("hardware")}
+    for short in named:
+        held = profiles.read_toml(profiles.built_in("hardware")[short])
+        for number in filter(str.isdecimal, held.get("aliases", ())):
+            makers = {words[0] for words in named.values() if number in words[1:]}
+            assert len(makers) <= 1, f"{number} of {short}: {makers}"
+
+
+@pytest.mark.parametrize(
     ("text", "name", "dtype"),
     [
         ("llama 3.1 70b q4", "Llama 3.3 70B", "q4_k_m"),
@@ -164,6 +199,8 @@ def test_a_link_is_found_as_people_write_it_or_refused(
         ("Qwen/Qwen3-32B-FP8", "Qwen3 32B", "fp8"),
         ("Qwen/Qwen3-32B-AWQ", "Qwen3 32B", "int4"),
         ("qwen3 30b", "Qwen3 30B-A3B", "bf16"),
+        ("gemma 2 2b", "Gemma 2 2B", "bf16"),
+        ("llama 3.1 8", "Llama 3.1 8B", "bf16"),
         ("gemma3:27b", "Gemma 3 27B", "bf16"),
         ("gpt-oss:120b", "gpt-oss 120B", "mxfp4"),
         ("mistral 7b 4-bit", "Mistral 7B v0.3", "int4"),
@@ -183,6 +220,8 @@ def test_a_model_is_found_as_people_write_it_with_its_format(
         ("deepseek-v2", "deepseek-v2-lite"),
         ("gemma 3", "may be more than one"),
         ("llama 70b", "Did you mean"),
+        ("phi 4 4b", "Did you mean phi-4, phi-4-mini"),
+        ("gemma 2b", "gemma-2-2b"),
         ("llama-3.1-8b-q9", "Did you mean"),
         ("claude", "no model folder or model profile"),
     ],
