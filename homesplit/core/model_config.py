@@ -175,6 +175,7 @@ _COMPRESSED = {
 }
 """DeepSeek V4: what lies behind a short window is kept as one entry for several tokens."""
 _SLIDING = {"sliding_attention", "sliding", "local", "local_attention", "chunked_attention", "L"}
+_ATTENDING = {"full", "sliding"}
 _RECURRENT = {"linear_attention", "mamba", "mamba2", "recurrent", "rglru", "conv", "M", "ssm"}
 _NO_ATTENTION = {"mlp", "moe", "-", "E", "none"}
 
@@ -323,12 +324,18 @@ def layer_groups(read: ConfigReader) -> tuple[LayerGroup, ...]:
     alike = Counter(zip(kinds, _counts_by_layer(read, len(kinds)), strict=True))
     return tuple(
         _group(read, kind, counts, layers)
-        for (kind, counts), layers in sorted(alike.items(), key=lambda item: item[0])
+        for (kind, counts), layers in sorted(alike.items(), key=_place)
     )
 
 
-_Counts = tuple[int, int, int]
-"""Query heads, KV heads and width of one layer where layers differ; 0 as everywhere else."""
+_Counts = tuple[int | None, int | None, int | None]
+"""Query heads, KV heads and width of one layer where layers differ; None as everywhere else."""
+
+
+def _place(group: tuple[tuple[str, _Counts], int]) -> tuple[str, list[int]]:
+    """By which groups are sorted: their kind, then their counts."""
+    (kind, counts), _ = group
+    return kind, [-1 if count is None else count for count in counts]
 
 
 def _counts_by_layer(read: ConfigReader, count: int) -> list[_Counts]:
@@ -345,22 +352,30 @@ def _counts_by_layer(read: ConfigReader, count: int) -> list[_Counts]:
                 f"a list names the heads of {len(listed)} layers, the model has {count}.",
                 where=read.source,
             )
-    made = [(query[i] if query else 0, kv[i] if kv else 0, 0) for i in range(count)]
+    made: list[_Counts] = [
+        (query[i] if query else None, kv[i] if kv else None, None) for i in range(count)
+    ]
     # What transformers writes of layers that differ, by their numbers.
     own = read.config.get("per_layer_config")
     for name, held in own.items() if isinstance(own, Mapping) else ():
         if str(name).isdecimal() and int(name) < count and isinstance(held, Mapping):
             layer = ConfigReader(held, f"{read.source}: per_layer_config")
             made[int(name)] = (
-                layer.whole("num_attention_heads", default=0),
-                layer.whole("num_key_value_heads", default=0),
-                layer.whole("head_dim", default=0),
+                _told(layer, "num_attention_heads"),
+                _told(layer, "num_key_value_heads"),
+                _told(layer, "head_dim"),
             )
     return made
 
 
+def _told(layer: ConfigReader, key: str) -> int | None:
+    return None if layer.config.get(key) is None else layer.whole(key)
+
+
 def _group(read: ConfigReader, kind: str, counts: _Counts, layers: int) -> LayerGroup:
-    """Layers of one kind with the same heads."""
+    """Layers of one kind with the same heads; without a head they don't attend."""
+    if 0 in counts and kind in _ATTENDING:
+        kind = "none"
     match kind:
         case "full" | "shared":
             return _attending(read, kind, counts, layers)
@@ -387,10 +402,10 @@ def _group(read: ConfigReader, kind: str, counts: _Counts, layers: int) -> Layer
 def _with_counts(heads: Heads, counts: _Counts) -> Heads:
     query, kv, width = counts
     return Heads(
-        query=query or heads.query,
-        kv=kv or heads.kv,
-        key_dim=width or heads.key_dim,
-        value_dim=width or heads.value_dim,
+        query=heads.query if query is None else query,
+        kv=heads.kv if kv is None else kv,
+        key_dim=heads.key_dim if width is None else width,
+        value_dim=heads.value_dim if width is None else width,
     )
 
 

@@ -170,6 +170,18 @@ def test_heads_that_differ_from_layer_to_layer_are_counted_layer_by_layer() -> N
     assert fewer == -2 * 4 * 128 * 4096
 
 
+def test_a_layer_without_kv_heads_keeps_nothing() -> None:
+    four = {**CONFIGS["Llama-3.1-8B"], "num_hidden_layers": 4}
+    # 8 KV heads of 128, K and V, 2 bytes each.
+    for heads in ({"num_key_value_heads": [8, 0, 8, 8]}, {"per_layer_config": _NO_KV_IN_1}):
+        found = shape_from_config({**four, **heads}, name="m")
+        assert found.kv_bytes_per_token() == 3 * 8 * 2 * 128 * 2
+        assert found.layers == 4
+
+
+_NO_KV_IN_1 = {"1": {"num_key_value_heads": 0}, "2": {"num_key_value_heads": None}}
+
+
 def test_a_list_of_too_few_layers_is_refused_by_name() -> None:
     config = {**CONFIGS["Llama-3.1-8B"], "num_key_value_heads": [8] * 3 + [4]}
     with pytest.raises(ProfileError, match="the heads of 4 layers, the model has 32"):
