@@ -50,7 +50,7 @@ share = 0.25
 prompt_tokens = [300, 500]
 output_tokens = [10, 30]
 """
-FASTER = 4
+FASTER = 2
 """Times the rate is turned up from one whose requests hardly meet."""
 EACH_MODE_S = 75.0
 MODES = [
