@@ -14,11 +14,12 @@ from homesplit.core.bench_result import BenchResult, energy_document, figures_do
 from homesplit.core.bootstrap import Z, interval, mean, paired_difference
 from homesplit.core.divergence import Divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
-from homesplit.core.measured import timeline
+from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.predict_run import Predicted
 from homesplit.core.say import counted, rate
 from homesplit.core.served import WORTH_A_WORD_CORES, ServerSide, background_words
-from homesplit.core.summary import RunSummary, inside
+from homesplit.core.summary import RunSummary, inside, unjudged
+from homesplit.core.workload import Targets
 
 SIMPLER = ("colocated", "replica", "split", "auto")
 """A tie goes to the arrangement that stands first: one box before two, replicas before split.
@@ -111,23 +112,39 @@ def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
     second = others[0]
     difference = _paired(best, second)
     if difference is None:
-        sentence = f"Too few requests in common to tell {best.name} from {second.name}."
+        lumps = _lump_words(best, second)
+        sentence = f"Too few requests in common to tell {best.name} from {second.name}.{lumps}"
         return Verdict(mode=None, sentence=labelled(sentence, loopback), low=None, high=None)
     low, high = difference
-    if low <= 0.0:
-        near = [best, *(m for m in others if _untold(best, m))]
-        simple = min(near, key=_simplicity)
-        sentence = (
-            f"No difference in goodput between {' and '.join(m.name for m in near)} "
-            f"(95 % interval {low:+.3g} to {high:+.3g} requests/s): take the simpler, "
-            f"{simple.name}. {_latency_words(best, second)}"
-        )
-        return Verdict(mode=None, sentence=labelled(sentence, loopback), low=low, high=high)
-    sentence = (
+    if high < 0.0 and not _closed(best):
+        # Of the requests that can be judged in both, the other had more inside.
+        best, second, low, high = second, best, -high, -low
+    won = low > 0.0
+    sentence = _won(best, second, low, high) if won else _no_winner(best, others, low, high)
+    words = f"{sentence}{_lump_words(best, second)}"
+    name = best.name if won else None
+    return Verdict(mode=name, sentence=labelled(words, loopback), low=low, high=high)
+
+
+def _won(best: ModeRuns, second: ModeRuns, low: float, high: float) -> str:
+    return (
         f"{best.name} had the most goodput, by {low:.3g} to {high:.3g} requests/s over "
         f"{second.name} (95 % interval). {_latency_words(best, second)}"
     )
-    return Verdict(mode=best.name, sentence=labelled(sentence, loopback), low=low, high=high)
+
+
+def _no_winner(best: ModeRuns, others: Sequence[ModeRuns], low: float, high: float) -> str:
+    second = others[0]
+    within = f"(95 % interval {low:+.3g} to {high:+.3g} requests/s)"
+    if _closed(best) and _lump_words(best, second):
+        told = f"It can't be told whether {best.name} or {second.name} had more goodput {within}."
+        return f"{told} {_latency_words(best, second)}"
+    near = [best, *(m for m in others if _untold(best, m))]
+    simple = min(near, key=_simplicity)
+    return (
+        f"No difference in goodput between {' and '.join(m.name for m in near)} {within}: take "
+        f"the simpler, {simple.name}. {_latency_words(best, second)}"
+    )
 
 
 def unended(modes: Sequence[ModeRuns], *, repeats: int, runs: int, seed: int) -> CompareResult:
@@ -199,7 +216,31 @@ def _simplicity(mode: ModeRuns) -> int:
 
 
 def _order(mode: ModeRuns) -> tuple[float, int]:
-    return -_goodput(mode), _simplicity(mode)
+    """By goodput, where answers that can't be judged are taken to be as good as the others."""
+    found = mode.pooled.figures
+    share = (found.judged + found.unjudged) / found.judged if found.judged else 1.0
+    return -_goodput(mode) * share, _simplicity(mode)
+
+
+def _closed(mode: ModeRuns) -> bool:
+    return any(run.workload.arrivals.kind == "closed" for run in mode.runs)
+
+
+def _lump_words(*modes: ModeRuns) -> str:
+    """What to know where answers can't be judged; empty where all can."""
+    told = [
+        f"{mode.pooled.figures.unjudged} of {mode.name}'s"
+        for mode in modes
+        if mode.pooled.figures.unjudged
+    ]
+    if not told:
+        return ""
+    how = (
+        "their goodput is only known to be at least what is told"
+        if _closed(modes[0])
+        else "only requests are compared that can be judged in both"
+    )
+    return f" Answers that came at one moment can't be judged ({', '.join(told)}): {how}."
 
 
 def _paired(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
@@ -209,7 +250,7 @@ def _paired(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
     the difference lies in how many there are: there it is taken over slices of time.
     """
     left, right = _inside_by_request(one), _inside_by_request(other)
-    if any(run.workload.arrivals.kind == "closed" for run in one.runs):
+    if _closed(one):
         return _by_slices(one, other) if min(len(left), len(right)) >= LEAST_PAIRS else None
     keys = sorted(left.keys() & right.keys())
     if len(keys) < LEAST_PAIRS:
@@ -217,43 +258,56 @@ def _paired(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
     found = paired_difference([left[key] for key in keys], [right[key] for key in keys])
     if found is None:
         return None
-    each_s = len(left) / one.pooled.figures.window_s
+    each_s = one.pooled.figures.offered / one.pooled.figures.window_s
     return found.low * each_s, found.high * each_s
 
 
 def _by_slices(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
-    left, right = _rates_by_slice(one), _rates_by_slice(other)
+    """By how much `one` has more goodput at least: what can't be judged is for the other."""
+    left, right = _rates_by_slice(one), _rates_by_slice(other, with_unjudged=True)
     pairs = zip(left, right, strict=False)  # a server that was not asked as often has fewer
     found = interval([a - b for a, b in pairs], mean)
     if found is None or found.low < found.high:
         return None if found is None else (found.low, found.high)
     # No slice differs: then each count could still have come out otherwise by chance (Poisson).
     window_s = one.pooled.figures.window_s
-    counted = one.pooled.figures.inside + other.pooled.figures.inside
+    counted = sum(each.pooled.figures.inside for each in (one, other))
+    counted += other.pooled.figures.unjudged
     width = Z * math.sqrt(counted + 1) / window_s
     return found.value - width, found.value + width
 
 
-def _rates_by_slice(mode: ModeRuns) -> list[float]:
-    """Requests per second inside both targets, by the slice of each run in which they were sent."""
+def _rates_by_slice(mode: ModeRuns, *, with_unjudged: bool = False) -> list[float]:
+    """Requests per second inside both targets, by the slice of each run in which they were sent.
+
+    With those that may have been inside as well, where that is asked for.
+    """
     slice_s = mode.pooled.figures.window_s / len(mode.runs) / SLICES
     counts = [0] * (SLICES * len(mode.runs))
     for repeat, run in enumerate(mode.runs):
         for log in run.logs:
             at = int((log.due_s - run.summary.window.warm_up_s) / slice_s)
             counted = run.summary.window.counts(log.due_s)
-            if counted and inside(timeline(log), run.workload.targets):
+            if counted and _good(log, run.workload.targets, with_unjudged):
                 counts[repeat * SLICES + min(at, SLICES - 1)] += 1
     return [count / slice_s for count in counts]
 
 
+def _good(log: RequestLog, targets: Targets, with_unjudged: bool) -> bool:
+    line = timeline(log)
+    if inside(line, targets):
+        return True
+    return with_unjudged and log.outcome == "completed" and unjudged(line, targets)
+
+
 def _inside_by_request(mode: ModeRuns) -> dict[tuple[int, int], float]:
-    """1 or 0 for each counted (repeat, request)."""
+    """1 or 0 for each counted (repeat, request) that can be judged."""
     return {
         (repeat, log.id): float(inside(timeline(log), run.workload.targets))
         for repeat, run in enumerate(mode.runs)
         for log in run.logs
         if run.summary.window.counts(log.due_s)
+        and not unjudged(timeline(log), run.workload.targets)
     }
 
 

@@ -204,3 +204,63 @@ def test_users_who_wait_are_answered_twice_as_often_and_that_is_the_difference()
 def test_users_who_wait_equally_long_find_no_difference() -> None:
     found = verdict([in_a_closed_loop("colocated", 1.0), in_a_closed_loop("replica", 1.0)], None)
     assert found.mode is None and "take the simpler, colocated" in found.sentence
+
+
+PACED = Targets(ttft_s=1.0, tpot_s=0.2)
+
+
+def in_lumps(of: ModeRuns, lumps: int) -> ModeRuns:
+    """The same runs with a target for TPOT, the first answers of which came at one moment."""
+    (run,) = of.runs
+    workload = msgspec.structs.replace(run.workload, targets=PACED)
+    logs = tuple(
+        msgspec.structs.replace(each, arrival_s=(each.arrival_s[0],) * 2) if n < lumps else each
+        for n, each in enumerate(run.logs)
+    )
+    plan = plan_load(workload, seed=1, seconds=run.seconds)
+    summary = summarise(plan, logs, PACED, warm_up=0.0, drain=0.0)
+    assert (summary.figures.unjudged, summary.figures.judged) == (lumps, len(logs) - lumps)
+    changed = msgspec.structs.replace(run, workload=workload, logs=logs, summary=summary)
+    return msgspec.structs.replace(of, runs=(changed,), pooled=summary)
+
+
+def test_answers_that_came_at_one_moment_are_no_misses_of_the_column_that_gave_them() -> None:
+    whole = in_lumps(runs("colocated", [QUICK] * 40), 0)
+    # Ten are left that can be judged in both: too few. Twenty-five tell no difference.
+    few = verdict([whole, in_lumps(runs("split", [QUICK] * 40), 30)], None)
+    assert few.mode is None and few.sentence == (
+        "Too few requests in common to tell colocated:chunked from split. Answers that came at "
+        "one moment can't be judged (30 of split's): only requests are compared that can be "
+        "judged in both."
+    )
+    some = verdict([whole, in_lumps(runs("split", [QUICK] * 40), 15)], None)
+    assert some.mode is None and some.low is not None and some.high is not None
+    assert some.low < 0 < some.high and some.sentence.startswith("No difference in goodput")
+    assert "can't be judged (15 of split's)" in some.sentence
+
+
+def test_a_column_with_lumps_wins_where_the_others_it_gave_are_better() -> None:
+    # 20 of 60 slow: without the lumps it has goodput 40/60, the one with them 35/60 at least.
+    slow = in_lumps(runs("colocated", [QUICK] * 25 + [QUICK, SLOW] * 15 + [SLOW] * 5), 0)
+    quick = in_lumps(runs("split", [QUICK] * 60), 25)
+    assert slow.pooled.figures.inside == 40 and quick.pooled.figures.inside == 35
+    found = verdict([slow, quick], None)
+    assert found.mode == "split" and found.low is not None and found.high is not None
+    # Of the 35 that can be judged in both, 20 more were inside: 20 / 35 of one a second.
+    assert 0 < found.low < 20 / 35 < found.high < 1
+
+
+def test_users_who_wait_and_get_lumps_lose_to_none_by_them() -> None:
+    whole = in_lumps(in_a_closed_loop("colocated", 1.0), 0)
+    lumps = in_lumps(in_a_closed_loop("replica", 1.0), 30)
+    found = verdict([whole, lumps], None)
+    assert found.mode is None and found.sentence.startswith(
+        "It can't be told whether colocated:chunked or replica had more goodput"
+    )
+    assert found.sentence.endswith(
+        "Answers that came at one moment can't be judged (30 of replica's): their goodput is only "
+        "known to be at least what is told."
+    )
+    # Twice as many answers are more, also where all that can't be judged were inside.
+    more = verdict([in_lumps(in_a_closed_loop("split", 0.5), 0), lumps], None)
+    assert more.mode == "split" and more.low is not None and more.low > 0.8
