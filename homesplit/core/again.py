@@ -53,10 +53,15 @@ def change(
     then: Sequence[Sequence[RequestLog]],
     now: Sequence[Sequence[RequestLog]],
     targets: Targets,
-    seen: Window,
+    *,
+    seen_then: Window,
+    seen_now: Window,
 ) -> Change:
-    """The change from the runs `then` to the runs `now`, round by round, request by request."""
-    former, latter = _counted(then, seen), _counted(now, seen)
+    """The change from the runs `then` to the runs `now`, round by round, request by request.
+
+    Of each only what counted in it: either may have been stopped before its end.
+    """
+    former, latter = _counted(then, seen_then), _counted(now, seen_now)
     common = sorted(former.keys() & latter.keys())
     judged = [
         key

@@ -19,6 +19,7 @@ from homesplit.core.measured import RequestLog
 from homesplit.core.prng import FRESH_BITS
 from homesplit.core.remeasured import Advised, Figure, capacity_again
 from homesplit.core.replay import REPLAY
+from homesplit.core.window import Window
 from homesplit.core.workload import Workload
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench
@@ -141,7 +142,14 @@ async def _run_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -> Ag
             drain=float(body.get("drain_s", 0.0)),
         )
     then = _logs(raw["requests"])
-    found = change("run", [then], [result.logs], workload.targets, result.summary.window)
+    found = change(
+        "run",
+        [then],
+        [result.logs],
+        workload.targets,
+        seen_then=_window(body, float(body["seconds"])),
+        seen_now=result.summary.window,
+    )
     return str(result.entry), [found]
 
 
@@ -204,8 +212,26 @@ async def _compare_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -
         rounds = [f"{mode.name} round {turn + 1}" for turn in range(result.repeats)]
         then = [_logs(raw.get(name, ())) for name in rounds]
         now = [run.logs for run in mode.runs]
-        changes.append(change(mode.name, then, now, workload.targets, mode.pooled.window))
+        changes.append(
+            change(
+                mode.name,
+                then,
+                now,
+                workload.targets,
+                seen_then=_window(settings, seconds),
+                seen_now=mode.pooled.window,
+            )
+        )
     return str(result.entry), changes
+
+
+def _window(kept: Mapping[str, Any], seconds: float) -> Window:
+    """What counted of a run, as its entry holds it; `seconds` where it was offered to its end."""
+    return Window(
+        warm_up_s=float(kept.get("warm_up_s") or 0.0),
+        drain_s=float(kept.get("drain_s") or 0.0),
+        offered_s=float(kept.get("offered_s") or seconds),
+    )
 
 
 def _workload(settings: Any) -> Workload:

@@ -122,6 +122,7 @@ def test_a_rate_is_not_called_too_much_for_users_who_gave_up_before_anything_was
 def test_a_repeated_run_is_held_against_the_former_by_the_requests_that_both_judged() -> None:
     then = [log(n, arrival_s=(0.5, 0.55)) for n in range(30)]
     now = [*then[:20], *(log(n, arrival_s=(0.5,), cancelled_s=0.52) for n in range(20, 30))]
-    found = change("run", [then], [now], TARGETS, window(10.0, 0.0, 0.0))
+    seen = window(10.0, 0.0, 0.0)
+    found = change("run", [then], [now], TARGETS, seen_then=seen, seen_now=seen)
     assert (found.attainment_then, found.attainment_now) == (1.0, 1.0)
     assert found.low is not None and found.high is not None and found.low < 0.0 < found.high

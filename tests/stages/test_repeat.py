@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from homesplit_engine.records import ModeSetting
 from msgspec.structs import replace
 
-from homesplit.core.again import Change
+from homesplit.core.again import Change, change
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.link import LinkProfile
 from homesplit.core.load import with_load
@@ -16,6 +17,7 @@ from homesplit.core.machine import BoxProfile
 from homesplit.core.reading import Reading, measured
 from homesplit.core.remeasured import Figure, box_again, link_again
 from homesplit.core.replay import Trace, TraceRow, replay
+from homesplit.core.window import Window
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench
 from homesplit.stages.capacity import find_capacity
@@ -59,6 +61,29 @@ async def test_a_run_is_repeated_on_its_own_server_and_a_slower_one_is_called_wo
     then, now = (show_entry(ctx, key)[1]["requests"] for key in (entry.id, same.entry))
     assert [r["due_s"] for r in then] == [r["due_s"] for r in now]
     assert [note.sentence for note in notes_on(ctx, same.entry)] == [same.sentence]
+
+
+async def test_a_stopped_run_is_counted_by_its_own_length_when_it_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context(tmp_path)
+    windows: list[tuple[Window, Window]] = []
+
+    def seen(*told: Any, seen_then: Window, seen_now: Window) -> Change:
+        windows.append((seen_then, seen_now))
+        return change(*told, seen_then=seen_then, seen_now=seen_now)
+
+    monkeypatch.setattr("homesplit.stages.repeat.change", seen)
+    async with fake_server() as server:
+        target = Target(url=server.url)
+        await bench(ctx, target, LOAD, seconds=1.0, seed=4)
+        entry, raw = show_entry(ctx, "1")
+        # As if it had been stopped after half of its time.
+        body = {**entry.body, "offered_s": 0.5, "warm_up_s": 0.05, "drain_s": 0.05}
+        await repeat(ctx, replace(entry, body=body), raw, target)
+    ((then, now),) = windows
+    assert then == Window(warm_up_s=0.05, drain_s=0.05, offered_s=0.5)
+    assert now == Window(warm_up_s=0.05, drain_s=0.05, offered_s=1.0)
 
 
 async def test_a_run_is_repeated_in_its_own_mode_and_the_present_one_is_back_after_it(
