@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from homesplit.io.ssh_box import SshBox
 from homesplit.io.ssh_route import Route, agent_of
 
 _LONGEST_QUESTION = 100
+_PASSWORD = re.compile(r"\bpassword(?: for)?\s*:$")
+_OTHER_PASSWORD = re.compile(r"\b(one[- ]?time|otp|oath|verification|code|token|new)\b")
+_NAMED = re.compile(r"\S*@[^\s:]*|(?<=for )\S+(?=:$)")
 _KEEPALIVE_S = 15
 _KEEPALIVE_MISSED = 3
 
@@ -33,6 +37,7 @@ class Attempt:
         """What the server asked last beyond a password: for a code that a telephone shows."""
         self.answers: dict[str, str] = {}
         """To such questions; each is given once, for a code holds only once."""
+        self._given: dict[str, str] = {}
 
     async def make(
         self, open_keys: Sequence[asyncssh.SSHKey], keys: ssh_keys.FoundKeys, password: str | None
@@ -40,6 +45,7 @@ class Attempt:
         """A connection, `untrusted` or `refused`; raises UnreachableError."""
         route = self._route
         self.password, self.question = password, None
+        self._given.clear()
         try:
             async with (
                 asyncio.timeout(self._seconds),
@@ -56,6 +62,22 @@ class Attempt:
             raise self._failure(error) from error
         except ValueError as error:
             raise UsageError(f"the SSH set-up for {route.box} is wrong: {error}.") from error
+
+    def answer(self, question: str) -> str | None:
+        """What is said to a server's question; None when the person has to be asked first."""
+        if asks_for_password(question):
+            self.question = None
+            secret = self.password
+        else:
+            self.question = question
+            secret = self.answers.pop(question, None)
+        if secret is None:
+            # What was said before led here, so it was right, and is said again on the next way.
+            before = {asked: said for asked, said in self._given.items() if asked != question}
+            self.answers.update(before)
+        elif self.question:
+            self._given[question] = secret
+        return secret
 
     def _failure(self, error: BaseException) -> HomesplitError:
         route = self._route
@@ -126,6 +148,12 @@ class Attempt:
         ]
 
 
+def asks_for_password(question: str) -> bool:
+    """Whether a server's question is for the password of the log-in, and nothing beside it."""
+    plain = _NAMED.sub("", question.lower()).strip()
+    return bool(_PASSWORD.search(plain)) and not _OTHER_PASSWORD.search(plain)
+
+
 class _Client(asyncssh.SSHClient):
     """Tells an attempt which host key and which ways to log in it was shown."""
 
@@ -154,11 +182,7 @@ class _Client(asyncssh.SSHClient):
         given: list[str] = []
         for prompt, _ in prompts:
             question = "".join(filter(str.isprintable, prompt)).strip()[:_LONGEST_QUESTION]
-            if "password" in question.lower():
-                secret = self._attempt.password
-            else:
-                secret = self._attempt.answers.pop(question, None)
-                self._attempt.question = question
+            secret = self._attempt.answer(question)
             if secret is None:
                 return None
             given.append(secret)

@@ -87,7 +87,8 @@ def in_order(
 
     A server hears only a few: the keys of the user's files come before the agent's others.
     """
-    first = [pair for pair in of_agent if pair.public_data in found.data]
+    own = found.data
+    first = [pair for pair in of_agent if pair.public_data in own]
     held = {pair.public_data for pair in first}
     files = [key for key in opened if key.public_data not in held]
     return [*first, *files, *(pair for pair in of_agent if pair not in first)]

@@ -136,6 +136,16 @@ def test_keys_of_the_users_files_are_offered_before_the_agents_others(
     agent.append(Pair(own))
     offered = ssh_keys.in_order(agent, found.open, found)  # pyright: ignore[reportArgumentType]
     assert len(offered) == 3
+    read: list[Path] = []
+    really = asyncssh.read_public_key
+
+    def reading(path: Path) -> asyncssh.SSHKey:
+        read.append(path)
+        return really(path)
+
+    monkeypatch.setattr(asyncssh, "read_public_key", reading)
+    ssh_keys.in_order(agent, found.open, found)  # pyright: ignore[reportArgumentType]
+    assert read == [tmp_path / "locked.pub"], "each file is read once, however many keys there are"
 
 
 class Elsewhere(LocalBox):
