@@ -9,7 +9,12 @@ from msgspec.structs import replace
 from homesplit.controller.base import Base, Served, io_module, stage_module
 from homesplit.core import events
 from homesplit.core.next_mode import following
+from homesplit.errors import EngineError
 from homesplit.stages.context import Context
+
+_UNTOLD = EngineError(
+    "the engine has not told its mode yet", do_next="Wait until it is shown, then press again."
+)
 
 
 class Serving(Base):
@@ -46,7 +51,10 @@ class Serving(Base):
     def next_mode(self) -> None:
         """Switch to the next arrangement while the engine serves."""
         setting, served = self.state.engine.setting, self.engine_for("mode")
-        if setting is None or served is None:
+        if served is None:
+            return
+        if setting is None:
+            self.fail("mode", _UNTOLD)
             return
         predicted = self.state.plan.modes if self.state.plan is not None else ()
         wanted = following(setting, self.deployed_boxes(), predicted)

@@ -437,3 +437,12 @@ async def test_a_rate_that_is_turned_by_keys_in_a_row_leaves_a_load_that_can_be_
     async with asyncio.timeout(60):
         await controller.ended("bench")
     assert controller.offered == [1.0, pytest.approx(1.25**4)]
+
+
+def test_a_switch_before_the_engine_told_its_mode_says_so() -> None:
+    controller = Controller()
+    controller.served = Served("http://127.0.0.1:1", None)
+    controller.next_mode()
+    told = [(one.stage, one.what) for one in controller.state.failures]
+    assert told == [("mode", "the engine has not told its mode yet")]
+    assert not controller.running("mode")
