@@ -135,13 +135,12 @@ def a_wrong_password_is_told(terminal: Terminal) -> None:
     terminal.wait_for("A● corvo")
     terminal.press("p")
     refused, asked = "does not let owner in", "Password of owner on corvo"
+
+    def asks_or_refuses(shown: str) -> bool:
+        return refused in shown or (asked in shown and "•" not in shown)
+
     for _ in range(MOST_TRIES):
-        shown = terminal.wait_until(
-            lambda shown: refused in shown or (asked in shown and "•" not in shown),
-            "a question or an error",
-            LONG_S,
-        )
-        if refused in shown:
+        if refused in terminal.wait_until(asks_or_refuses, "a question or an error", LONG_S):
             break
         terminal.press("n", "o", "Enter")
     said(terminal, refused, "nor with the password")
