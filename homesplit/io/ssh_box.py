@@ -47,15 +47,15 @@ class SshBox(Box):
         try:
             process = await self._process()
         except asyncssh.ChannelOpenError as error:
+            if self.is_closed():
+                raise self._broken(error) from error
             raise UnreachableError(
                 f"its SSH server starts no command for {self.user}: {error.reason}.",
                 where=self.name,
                 do_next="See whether `ssh BOX true` works there.",
             ) from error
         except (OSError, asyncssh.Error) as error:
-            raise UnreachableError(
-                f"the connection broke: {error}.", where=self.name, do_next="Try again."
-            ) from error
+            raise self._broken(error) from error
         self._at_work += 1
 
         async def wait() -> int | None:
@@ -84,6 +84,10 @@ class SshBox(Box):
             end=end,
         )
 
+    def _broken(self, error: BaseException) -> UnreachableError:
+        what = f"the connection broke: {error}."
+        return UnreachableError(what, where=self.name, do_next="Try again.")
+
     async def _process(self) -> asyncssh.SSHClientProcess[bytes]:
         """A command's start; where the server allows few at once, when one of ours has ended."""
         refused = 0
@@ -95,7 +99,7 @@ class SshBox(Box):
                 )
             except asyncssh.ChannelOpenError:
                 refused = 0 if self._at_work else refused + 1
-                if refused >= _REFUSALS:
+                if refused >= _REFUSALS or self.is_closed():
                     raise
                 await asyncio.sleep(_AGAIN_S)
 

@@ -64,6 +64,14 @@ async def test_a_connection_is_used_again(lab: Lab) -> None:
         assert await connections.connect("box") is await connections.connect("box")
 
 
+async def test_a_command_on_a_connection_that_has_broken_says_that_it_broke(lab: Lab) -> None:
+    async with lab.connections(Asked()) as connections:
+        box = await connections.connect("box")
+        lab.cut()
+        with pytest.raises(UnreachableError, match="box: the connection broke"):
+            await box.run("true")
+
+
 async def test_a_locked_key_is_opened_by_the_passphrase_and_a_wrong_one_asks_again(
     lab: Lab,
 ) -> None:
