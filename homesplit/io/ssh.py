@@ -140,7 +140,8 @@ class Connections:
             try:
                 last = await self._login(hop_route, depth + 1, tunnel=last)
             except UnreachableError as error:
-                raise UnreachableError(
+                # Of the same kind: who refuses there is not another address to try.
+                raise type(error)(
                     f"its jump host {hop} does not let us through: {error.what}",
                     where=route.box,
                     do_next=error.do_next,

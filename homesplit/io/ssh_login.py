@@ -24,6 +24,10 @@ class RefusedError(UnreachableError):
     """The box is there, but lets us not in."""
 
 
+class WithheldError(RefusedError):
+    """It would let us in by a secret, which nobody gave rightly: the person is not asked again."""
+
+
 class DeclinedError(TrustError):
     """Nobody said that the unknown key is right."""
 
@@ -122,7 +126,7 @@ class Login:
             key = await asyncio.to_thread(ssh_keys.unlock, path, passphrase)
             if key is not None:
                 return key
-        raise UnreachableError(
+        raise WithheldError(
             f"the passphrase of {path} was wrong {_SECRET_TRIES} times.",
             where=route.box,
             do_next="Add the key to the agent with `ssh-add`, or try again.",
@@ -152,7 +156,9 @@ def _refused(
     if locked:
         what += f"; locked by a passphrase: {', '.join(map(str, locked))}"
     what += "".join(f"; {sentence}" for sentence in keys.broken)
-    return RefusedError(f"{what}.", where=route.box, do_next=_way_in(route, locked, wants_password))
+    asked = locked or wants_password or tried_password
+    kind = WithheldError if asked else RefusedError
+    return kind(f"{what}.", where=route.box, do_next=_way_in(route, locked, wants_password))
 
 
 def _way_in(route: Route, locked: Sequence[Path], wants_password: bool) -> str:

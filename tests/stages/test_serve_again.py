@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import asyncssh
 import pytest
 from homesplit_engine.records import ModeSetting
 
@@ -18,7 +19,7 @@ from homesplit.stages.deploy import Api
 from tests.engine.router_kit import until
 from tests.io.fake_openai import Manners
 from tests.io.fake_router import fake_router
-from tests.io.far_end import Asked, Lab, far_end
+from tests.io.far_end import PATIENCE_S, Asked, Lab, far_end
 
 
 @pytest.fixture
@@ -74,6 +75,42 @@ async def test_the_way_to_a_router_is_made_anew_when_it_breaks_and_the_loss_is_t
     unheard = [one for one in told if isinstance(one, Progress) and one.step == serve.HEARD]
     assert len(unheard) >= 3
     assert all(one.sentence and one.left_s for one in unheard)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("a declined password", "does not let owner in"),
+        ("another host key", "its host key has changed"),
+    ],
+)
+async def test_a_way_that_only_a_person_can_make_anew_ends_the_stage_and_asks_once(
+    lab: Lab, change: str, said: str
+) -> None:
+    ways: list[str] = []
+    ask = Asked(secrets=["right", None, "right", "right"])
+    if change == "a declined password":
+        (lab.home / ".ssh" / "id_ed25519").unlink()
+    context = Context(emit=lambda _: None, paths=lab.paths, ask=ask)
+    async with fake_router({"colocated": Manners(model="m")}) as router:
+        port = int(router.url.rsplit(":", 1)[-1])
+        work = serve_again.follow_deployment(
+            context, deployed(port), lambda api: ways.append(api.url), lambda: None
+        )
+        following = asyncio.create_task(work)
+        await until(lambda: ways)
+        if change == "another host key":
+            known = lab.paths.known_hosts
+            words = known.read_text().split()
+            other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+            known.write_text(f"{words[0]} {other}")
+        asked = len(ask.asked)
+        lab.cut()
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(HomesplitError, match=said):
+                await following
+    assert len(ways) == 1
+    assert len(ask.asked) - asked == (change == "a declined password")
 
 
 async def test_a_router_that_can_not_be_reached_at_first_is_an_error(lab: Lab) -> None:
