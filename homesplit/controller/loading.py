@@ -13,6 +13,7 @@ from homesplit.controller.base import Base, Served, io_module, stage_module
 from homesplit.core import events
 from homesplit.core.choices import Choices, names_targets
 from homesplit.core.prng import FRESH_BITS
+from homesplit.errors import EngineError
 from homesplit.stages.context import Context
 
 FIRST_RATE_REQUESTS_PER_S = 1.0
@@ -84,11 +85,24 @@ class Loading(Base):
         seed = 1
         # Drawn anew: the prompts of a load before may still be in the prefix cache.
         salt = secrets.randbits(FRESH_BITS)
-        while not stop.is_set():
-            await bench.bench(
-                ctx, target, workload, seconds=600.0, seed=seed, salt=salt, stop=stop, keep=False
-            )
-            seed += 1
+        try:
+            while not stop.is_set():
+                await bench.bench(
+                    ctx,
+                    target,
+                    workload,
+                    seconds=600.0,
+                    seed=seed,
+                    salt=salt,
+                    stop=stop,
+                    keep=False,
+                )
+                seed += 1
+        except EngineError:
+            if not stop.is_set():
+                raise
+            # Stopped while the server was still asked who it is.
+            self._tell_stopped("bench")
 
     def _start_fitting_load(self, served: Served) -> None:
         """The rate from requests that are alone, then the load."""

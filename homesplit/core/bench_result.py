@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.load_words import load_words, targets_words
-from homesplit.core.measured import RequestLog, timeline
+from homesplit.core.measured import CUT, RequestLog, timeline
 from homesplit.core.say import counted, rate
 from homesplit.core.served import ServerSide, Timed
 from homesplit.core.summary import RunSummary, inside
@@ -157,7 +157,7 @@ def bench_sentence(result: BenchResult) -> str:
     """The run in one plain sentence, with its label where it measured no network."""
     summary = result.summary
     if summary.no_data:
-        early = f" ({stopped_words(summary.window.offered_s, result.seconds)})"
+        early = f" ({stopped_words(summary.window.offered_s, result.seconds, result.logs)})"
         told = f"{_where(result)}: {summary.no_data}{early if result.stopped else ''}."
         return labelled(told, result.loopback)
     figures = summary.figures
@@ -172,7 +172,7 @@ def bench_sentence(result: BenchResult) -> str:
     if good is not None:
         parts.append(f"goodput {marked('goodput_requests_per_s', summary, rate(good))}")
     if result.stopped:
-        parts.append(stopped_words(summary.window.offered_s, result.seconds))
+        parts.append(stopped_words(summary.window.offered_s, result.seconds, result.logs))
     return labelled("; ".join(parts) + ".", result.loopback)
 
 
@@ -182,8 +182,12 @@ def _left_out(summary: RunSummary) -> str:
     return f" ({count} more in warm-up and drain left out)" if count else ""
 
 
-def stopped_words(offered_s: float, seconds: float) -> str:
+def stopped_words(offered_s: float, seconds: float, logs: Sequence[RequestLog]) -> str:
     """That a run did not come to its end, and how far it came."""
+    if offered_s >= seconds:
+        cut = sum(log.error == CUT for log in logs)
+        waited = "answer was" if cut == 1 else f"{cut:,} answers were"
+        return f"stopped while the last {waited} waited for"
     return f"stopped after {offered_s:.3g} of {seconds:.3g} s, so only a part of the run"
 
 

@@ -12,6 +12,9 @@ from msgspec import Struct
 Source = Literal["usage", "per-chunk usage", "one a chunk", "estimated", "none"]
 """Where a token count comes from. `usage`: the server's total, shared over its chunks."""
 
+CUT = "no answer before the wait of a stopped run ended"
+"""The `error` of a request that the person who stopped the run left: `cancelled`, no failure."""
+
 
 class RequestLog(Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
     """One offered request as the client saw it; seconds count from the start of the run."""

@@ -19,7 +19,7 @@ import aiohttp
 from homesplit_engine.records import TTFT_TARGET_HEADER, Outcome
 
 from homesplit.core.load import LoadPlan, OfferedRequest
-from homesplit.core.measured import RequestLog
+from homesplit.core.measured import CUT, RequestLog
 from homesplit.io.answer import Answer, AnswerError, refusal_text
 from homesplit.io.endpoint import Endpoint, request_body
 from homesplit.io.kept_connections import posted, watching_reuse
@@ -62,6 +62,7 @@ class _Run:
     salt: int
     run_id: str
     tell: Callable[[RequestLog], None]
+    stop: asyncio.Event
     ttft_target_s: float | None = None
     start_ns: int = 0
     bodies: dict[int, bytes] = field(default_factory=dict[int, bytes])
@@ -101,9 +102,12 @@ async def run_load(
 ) -> LoadResult:
     """Offer the plan's requests and wait for the answers; `stop` ends offering early.
 
+    Once it is set nothing is sent, and answers on their way are waited for `STOPPED_S` at most;
+    what is then left was given up by the user and is no failure.
     `ttft_target_s` is told to the server: homesplit's router refuses nobody for another one.
     """
-    run = _Run(session, endpoint, plan, salt, run_id, tell, ttft_target_s)
+    stop = stop or asyncio.Event()
+    run = _Run(session, endpoint, plan, salt, run_id, tell, stop, ttft_target_s)
     _prepare(run)
     gc.collect()
     gc.freeze()
@@ -112,7 +116,7 @@ async def run_load(
     started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     run.start_ns = time.monotonic_ns()
     try:
-        stopped, offered_s = await _offer(run, stop or asyncio.Event(), drain_s)
+        stopped, offered_s = await _offer(run, drain_s)
     finally:
         watcher.cancel()
         gc.unfreeze()
@@ -147,15 +151,16 @@ async def _watch_lag(lags: list[float]) -> None:
         lags.append(time.monotonic() - before - _LAG_EVERY_S)
 
 
-async def _offer(run: _Run, stop: asyncio.Event, drain_s: float) -> tuple[bool, float]:
+async def _offer(run: _Run, drain_s: float) -> tuple[bool, float]:
     """Start every request in its time; then wait for the answers.
 
-    Whether it was stopped early, and how long requests were offered, seconds.
+    Whether it was stopped before all of it was offered or answered, and how long requests were
+    offered, seconds.
     """
     chains = _chains(run.plan.requests)
     run.ended = {request.id: asyncio.Event() for chain in chains for request in chain}
     tasks: set[asyncio.Task[None]] = set()
-    stopper = asyncio.create_task(stop.wait(), name="load-stop")
+    stopper = asyncio.create_task(run.stop.wait(), name="load-stop")
     try:
         for chain in chains:
             at_s = chain[0].send_at_s or 0.0
@@ -164,10 +169,10 @@ async def _offer(run: _Run, stop: asyncio.Event, drain_s: float) -> tuple[bool, 
             task = asyncio.create_task(_chain(run, chain, stopper), name=f"load-{chain[0].id}")
             tasks.add(task)
         await _offering_over(run, stopper, tasks)
-        early = stopper.done()
+        early = run.stop.is_set()
         offered_s = min(run.now_s(), run.plan.seconds) if early else run.plan.seconds
         await _drain(run, tasks, stopper, min(drain_s, STOPPED_S) if early else drain_s)
-        return early, offered_s
+        return early or any(log.error == CUT for log in run.logs.values()), offered_s
     finally:
         stopper.cancel()
         await _cancel_all(tasks)
@@ -189,14 +194,14 @@ async def _wait_until(run: _Run, at_s: float, stopper: asyncio.Task[Literal[True
     left_s = at_s - run.now_s()
     if left_s > 0:
         await asyncio.wait({stopper}, timeout=left_s)
-    return stopper.done()
+    return run.stop.is_set()
 
 
 async def _offering_over(
     run: _Run, stopper: asyncio.Task[Literal[True]], tasks: set[asyncio.Task[None]]
 ) -> None:
     """Until the plan's end, or everything planned is done (a closed loop may run dry)."""
-    while not stopper.done() and (left_s := run.plan.seconds - run.now_s()) > 0:
+    while not run.stop.is_set() and (left_s := run.plan.seconds - run.now_s()) > 0:
         pending = {task for task in tasks if not task.done()}
         if not pending and run.plan.closed:
             return
@@ -241,14 +246,14 @@ async def _chain(
     """One conversation, or one user of a closed loop: each request after its predecessor."""
     due_s = chain[0].send_at_s
     for request in chain:
+        if run.stop.is_set():
+            return
         if due_s is None:
             due_s = run.now_s() + request.pause_s
             if due_s >= run.plan.seconds or await _wait_until(run, due_s, stopper):
                 return
         await _one(run, request, due_s)
         due_s = None
-        if stopper.done():
-            return
 
 
 @dataclass(slots=True)
@@ -271,6 +276,8 @@ async def _one(run: _Run, request: OfferedRequest, due_s: float) -> None:
         outcome = await _within(run, request, body, reply)
     except asyncio.CancelledError:
         reply.error = "no answer before the end of the run's waiting time"
+        if run.stop.is_set():
+            outcome, reply.error = "cancelled", CUT
         raise
     finally:
         ended_ns = time.monotonic_ns()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
 
 from homesplit_engine.status import RouterStatus
 from homesplit_engine.words import Figures
@@ -33,6 +34,8 @@ from homesplit.stages.context import Context
 from homesplit.stages.load_watch import EventBox, Keep, LoadCounter, watching
 from homesplit.stages.run_entry import RunEntry
 from homesplit.stages.target import Prepared, Target
+
+T = TypeVar("T")
 
 STAGE = "bench"
 DISTORTED_SHARE = 0.01
@@ -89,13 +92,15 @@ async def bench(
 ) -> BenchResult:
     """Run `workload` (or the given `plan`) for `seconds` and keep the run in the notebook.
 
-    Raises UsageError for an impossible load, EngineError when the server can't be used,
+    Raises UsageError for an impossible load, EngineError when the server can't be used or `stop`
+    comes before that is known,
     NotebookError when the run can't be written down from its beginning.
     """
     planned = plan or make_load(workload, seconds=seconds, seed=seed)
     seen = counted_window(planned.seconds, warm_up, drain)
     ctx.emit(StageStarted(stage=STAGE, sentence=f"Asking {base_url(target.url)} who it is."))
-    async with prepared(target) as server:
+    async with contextlib.AsyncExitStack() as stack:
+        server = await _unless_stopped(stop, stack.enter_async_context(prepared(target)))
         entry = RunEntry(ctx, server, workload, planned, salt=salt, replayed=plan) if keep else None
         with entry.open(seen) if entry else contextlib.nullcontext():
             made = await run_once(
@@ -115,6 +120,21 @@ async def bench(
             result = entry.ended(made) if entry else made
     ctx.emit(StageEnded(stage=STAGE, sentence=bench_sentence(result)))
     return result
+
+
+async def _unless_stopped(stop: asyncio.Event | None, asking: Coroutine[Any, Any, T]) -> T:
+    """What `asking` gives; raises EngineError when the run is stopped before it does."""
+    task = asyncio.ensure_future(asking)
+    stopper = asyncio.ensure_future((stop or asyncio.Event()).wait())
+    try:
+        await asyncio.wait({task, stopper}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise EngineError("stopped before a request of the load was sent: nothing was measured.")
+    finally:
+        stopper.cancel()
+        task.cancel()
+        await asyncio.gather(stopper, task, return_exceptions=True)
 
 
 def make_load(workload: Workload, *, seconds: float, seed: int) -> LoadPlan:
@@ -237,7 +257,7 @@ def _result(
 ) -> BenchResult:
     late = _late(load, summary.figures)
     gathered = (*((late_words(load.lag_p99_s or 0.0),) if late else ()), *_background_notes(side))
-    stopped = (stopped_words(load.offered_s, plan.seconds),) if load.stopped else ()
+    stopped = (stopped_words(load.offered_s, plan.seconds, load.logs),) if load.stopped else ()
     beside = (*server.endpoint.notes, *stopped, *_others_note(side), *gathered)
     return BenchResult(
         workload=workload,

@@ -22,7 +22,7 @@ from homesplit.core.compare_result import (
 )
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.load import LoadPlan
-from homesplit.core.measured import RequestLog
+from homesplit.core.measured import CUT, RequestLog
 from homesplit.core.served import Background, Energy, Timed, server_side
 from homesplit.core.summary import summarise
 from homesplit.core.workload import Arrivals, Targets, Workload
@@ -185,3 +185,16 @@ def test_a_run_tells_the_rate_that_was_offered(arrivals: Arrivals, turns: int, w
     given = result(None, None)
     run = replace(given, workload=replace(given.workload, arrivals=arrivals, turns=turns))
     assert bench_sentence(run).removeprefix(LOOPBACK_LABEL).lstrip(": ").startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("cut", "told"), [(1, "the last answer was waited for"), (2, "the last 2 answers were waited")]
+)
+def test_a_run_that_was_stopped_in_its_last_wait_says_so(cut: int, told: str) -> None:
+    run = result(None, None)
+    (served,) = run.logs
+    left = replace(served, outcome="cancelled", error=CUT)
+    stopped = replace(run, stopped=True, logs=(served, *[left] * cut))
+    assert f"stopped while {told}" in bench_sentence(stopped)
+    early = replace(stopped, seconds=60.0)
+    assert "stopped after 1 of 60 s, so only a part of the run" in bench_sentence(early)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 from homesplit_engine.words import itl_s, stalled_s, tpot_s, ttft_s
+from msgspec.structs import replace
 
 from homesplit.core.load import LoadPlan, plan_load
-from homesplit.core.measured import RequestLog, timeline
+from homesplit.core.measured import CUT, RequestLog, timeline
 from homesplit.core.summary import RunSummary, summarise
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.errors import EngineError
@@ -39,6 +40,19 @@ def small_plan(
         cancel_after_s=0.01,
     )
     return plan_load(workload, seed=1, seconds=0.1)
+
+
+def closed_plan() -> LoadPlan:
+    kind = LengthClass(
+        name="small",
+        share=1.0,
+        prompt_tokens_low=5,
+        prompt_tokens_high=5,
+        output_tokens_low=3,
+        output_tokens_high=3,
+    )
+    workload = Workload(name="closed", classes=(kind,), arrivals=Arrivals(kind="closed", users=2))
+    return plan_load(workload, seed=1, seconds=1.0)
 
 
 async def offer(
@@ -293,6 +307,71 @@ async def test_answers_that_do_not_come_in_time_fail_by_time_out() -> None:
     assert all("waiting time" in (log.error or "") for log in result.logs)
 
 
+@pytest.mark.parametrize("when", ["offered", "drained"])
+async def test_answers_that_a_stop_cuts_are_given_up_and_no_failures(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homesplit.io.load.STOPPED_S", 0.1)
+    # Two of four are sent at once; the others come soon, or would after ten minutes.
+    plan = small_plan()
+    later = [replace(r, send_at_s=600.0) for r in plan.requests[2:]]
+    plan = (
+        plan
+        if when == "drained"
+        else replace(plan, seconds=1200.0, requests=(*plan.requests[:2], *later))
+    )
+    sent = len([r for r in plan.requests if (r.send_at_s or 0.0) < 1.0])
+    stop = asyncio.Event()
+    async with fake_server() as server, new_session() as session:
+        endpoint = await connect(session, server.url)
+        server.manners = Manners(ttft_s=600.0)
+
+        async def stops() -> None:
+            await until(lambda: len(server.load_requests()) == sent)
+            if when == "drained":
+                await until(lambda: "load-drain" in {t.get_name() for t in asyncio.all_tasks()})
+            stop.set()
+
+        stopping = asyncio.create_task(stops())
+        result = await run_load(session, endpoint, plan, run_id="r", stop=stop)
+        await stopping
+    assert len(result.logs) == sent and outcomes(result.logs) == {"cancelled"}
+    assert {log.error for log in result.logs} == {CUT}
+    assert result.stopped and (result.offered_s == plan.seconds) == (when == "drained")
+    patient = summarise(plan, result.logs, Targets(ttft_s=900.0), warm_up=0.0, drain=0.0).figures
+    assert (patient.left, patient.failed, patient.judged) == (sent, 0, 0)
+
+
+async def test_a_stop_after_which_every_answer_comes_leaves_a_whole_run() -> None:
+    plan, stop = small_plan(), asyncio.Event()
+    async with fake_server(Manners(answers_once_seen=4)) as server, new_session() as session:
+        endpoint = await connect(session, server.url)
+
+        def tell(log: RequestLog) -> None:
+            # The first answer comes when all have been sent and the others are on their way.
+            stop.set()
+
+        result = await run_load(
+            session, endpoint, replace(plan, seconds=0.0), run_id="r", tell=tell, stop=stop
+        )
+    assert len(result.logs) == 4 and outcomes(result.logs) == {"completed"}
+    assert not result.stopped
+
+
+@pytest.mark.parametrize("kind", ["open", "closed"])
+async def test_nothing_is_sent_once_a_run_is_stopped_not_even_a_users_first_request(
+    kind: str,
+) -> None:
+    plan = small_plan() if kind == "open" else closed_plan()
+    stop = asyncio.Event()
+    stop.set()
+    async with fake_server() as server, new_session() as session:
+        endpoint = await connect(session, server.url)
+        result = await run_load(session, endpoint, plan, run_id="r", stop=stop)
+        assert not server.load_requests()
+    assert result.logs == () and result.stopped
+
+
 async def test_a_template_and_its_tokens_are_measured_and_the_prompt_length_kept() -> None:
     async with fake_server(Manners(template_tokens=7)) as server:
         result, endpoint = await offer(server, api="chat")
@@ -347,16 +426,7 @@ async def test_the_same_seed_sends_the_same_bodies_to_every_server() -> None:
 
 
 async def test_a_closed_loop_never_has_more_requests_open_than_users() -> None:
-    kind = LengthClass(
-        name="small",
-        share=1.0,
-        prompt_tokens_low=5,
-        prompt_tokens_high=5,
-        output_tokens_low=3,
-        output_tokens_high=3,
-    )
-    workload = Workload(name="closed", classes=(kind,), arrivals=Arrivals(kind="closed", users=2))
-    plan = plan_load(workload, seed=1, seconds=1.0)
+    plan = closed_plan()
     async with fake_server() as server:
         result, _ = await offer(server, plan)
     edges = [(log.sent_s, 1) for log in result.logs] + [

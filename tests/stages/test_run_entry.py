@@ -19,7 +19,7 @@ import pytest
 from homesplit.core.entry import Entry
 from homesplit.core.events import Event, Progress
 from homesplit.core.load import with_load
-from homesplit.errors import NotebookError
+from homesplit.errors import EngineError, NotebookError
 from homesplit.io.notebook import Notebook
 from homesplit.stages.bench import Target, bench
 from homesplit.stages.capacity import find_capacity
@@ -71,6 +71,19 @@ async def test_what_is_told_of_a_run_is_in_the_notebook_before(tmp_path: Path) -
     assert result.summary.window.offered_s < 60.0
     assert result.summary.figures.window_s < 60.0
     assert len(show_entry(ctx, entry.id)[1]["requests"]) == len(result.logs) >= 3
+
+
+async def test_a_stop_is_heard_while_the_server_is_still_asked_who_it_is(tmp_path: Path) -> None:
+    ctx, stop = context(tmp_path), asyncio.Event()
+    async with fake_server(Manners(ttft_s=600.0)) as server:
+        target = Target(url=server.url)
+        run = asyncio.ensure_future(bench(ctx, target, STEADY, seconds=60.0, seed=1, stop=stop))
+        await until(lambda: server.seen)
+        stop.set()
+        with pytest.raises(EngineError, match="nothing was measured"):
+            await run
+        assert not server.load_requests()
+    assert not list_entries(ctx)
 
 
 async def test_a_run_whose_server_or_whose_program_fails_says_how_it_was_broken_off(
