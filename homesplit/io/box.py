@@ -76,11 +76,9 @@ class Box(ABC):
             async with asyncio.timeout(timeout_s):
                 pipes = await self._open()
         except TimeoutError as error:
-            raise UnreachableError(
-                f"no command could be started within {timeout_s:g} s.",
-                where=self.name,
-                do_next="See whether the box is awake, then try again.",
-            ) from error
+            why, do_next = self._not_started()
+            what = f"no command could be started within {timeout_s:g} s{why}."
+            raise UnreachableError(what, where=self.name, do_next=do_next) from error
         running = Running(self.name, pipes, token, script)
         running.begin(lines=lines, on_error_line=on_error_line)
         try:
@@ -92,6 +90,10 @@ class Box(ABC):
             yield running
         finally:
             await running.close()
+
+    def _not_started(self) -> tuple[str, str]:
+        """Why no command was started in time, as far as that is known, and what to do next."""
+        return "", "See whether the box is awake, then try again."
 
     async def _begin(self, running: Running, first: bytes, timeout_s: float) -> None:
         try:

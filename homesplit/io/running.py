@@ -63,7 +63,10 @@ class Pipes:
     """Gives an awaitable of the exit status (None when it isn't known)."""
     kill: Callable[[], None]
     end: Callable[[bool], Awaitable[None]]
-    """Let go of the process and its pipes; given whether its script has ended by itself."""
+    """Let go of the process and its pipes; given whether its script has ended by itself.
+
+    Safe to call twice.
+    """
 
 
 class _Lines:
@@ -250,5 +253,7 @@ class Running:
         """End the script if it still runs; safe to call twice."""
         for task in self._readers:
             task.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
-        await self._pipes.end(self._out.code is not None)
+        try:
+            await asyncio.gather(*self._readers, return_exceptions=True)
+        finally:
+            await self._pipes.end(self._out.code is not None)

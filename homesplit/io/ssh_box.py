@@ -41,7 +41,10 @@ class SshBox(Box):
         self.address = str(peer[0]) if peer and not tunnel else route.host
         key = connection.get_server_host_key()
         self.host_key = key.get_fingerprint() if key else None
-        self._at_work = 0
+        self.at_work = 0
+        """Commands of ours that were started and not let go yet."""
+        self._refusal: str | None = None
+        """What the server said last to a command's start, while it refuses one."""
 
     async def _open(self) -> Pipes:
         try:
@@ -56,7 +59,8 @@ class SshBox(Box):
             ) from error
         except (OSError, asyncssh.Error) as error:
             raise self._broken(error) from error
-        self._at_work += 1
+        self.at_work += 1
+        let_go = False
 
         async def wait() -> int | None:
             return (await process.wait(check=False)).exit_status
@@ -69,7 +73,9 @@ class SshBox(Box):
 
         async def end(done: bool) -> None:
             # The signal goes to the whole group, and so to what an ended script has just started.
-            self._at_work -= 1
+            nonlocal let_go
+            if not let_go:
+                let_go, self.at_work = True, self.at_work - 1
             if done:
                 process.close()
             else:
@@ -94,14 +100,26 @@ class SshBox(Box):
         while True:
             try:
                 # Without a terminal, whatever RequestTTY says: it would change the bytes.
-                return await self.connection.create_process(
+                process = await self.connection.create_process(
                     COMMAND, encoding=None, request_pty=False
                 )
-            except asyncssh.ChannelOpenError:
-                refused = 0 if self._at_work else refused + 1
+            except asyncssh.ChannelOpenError as error:
+                self._refusal = error.reason
+                refused = 0 if self.at_work else refused + 1
                 if refused >= _REFUSALS or self.is_closed():
                     raise
                 await asyncio.sleep(_AGAIN_S)
+            else:
+                self._refusal = None
+                return process
+
+    def _not_started(self) -> tuple[str, str]:
+        if self._refusal is None:
+            return super()._not_started()
+        return (
+            f": its SSH server starts none beside the {self.at_work} at work ({self._refusal})",
+            "Raise MaxSessions in /etc/ssh/sshd_config there, or try again with less at once.",
+        )
 
     async def forward(self, remote_host: str, remote_port: int) -> Forward:
         """Listen on a free loopback port here and carry it to `remote_host` as the box sees it."""

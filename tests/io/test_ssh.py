@@ -11,11 +11,13 @@ from pathlib import Path
 
 import asyncssh
 import pytest
+from asyncssh.constants import OPEN_CONNECT_FAILED
 
 from homesplit.errors import TrustError, UnreachableError, UsageError
 from homesplit.io.box import Box
 from homesplit.io.local_box import LocalBox
 from homesplit.io.ssh import Connections
+from homesplit.io.ssh_box import SshBox
 from homesplit.io.target import split_target
 from tests.io.far_end import FEW, PATIENCE_S, Asked, Lab
 
@@ -62,6 +64,39 @@ async def test_only_what_lies_between_the_markers_is_read(lab: Lab) -> None:
 async def test_a_connection_is_used_again(lab: Lab) -> None:
     async with lab.connections(Asked()) as connections:
         assert await connections.connect("box") is await connections.connect("box")
+
+
+async def test_commands_are_counted_however_often_and_however_roughly_they_are_let_go(
+    lab: Lab,
+) -> None:
+    async with lab.connections(Asked()) as connections:
+        box = await connections.connect("box")
+        assert isinstance(box, SshBox)
+        async with box.start("cat", keep_input=True) as running:
+            assert box.at_work == 1
+            letting_go = asyncio.create_task(running.close())
+            await asyncio.sleep(0)
+            letting_go.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await letting_go
+            assert box.at_work == 0
+            await running.close()
+        assert box.at_work == 0
+
+
+async def test_a_server_that_allows_no_further_command_is_told_as_that(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object, **__: object) -> None:
+        raise asyncssh.ChannelOpenError(OPEN_CONNECT_FAILED, "open failed")
+
+    async with lab.connections(Asked()) as connections:
+        box = await connections.connect("box")
+        assert isinstance(box, SshBox)
+        async with box.start("cat", keep_input=True):
+            monkeypatch.setattr(box.connection, "create_process", refused)
+            with pytest.raises(UnreachableError, match=r"beside the 1 at work .*MaxSessions"):
+                await box.run("true", timeout_s=0.5)
 
 
 async def test_a_command_on_a_connection_that_has_broken_says_that_it_broke(lab: Lab) -> None:
