@@ -473,9 +473,11 @@ def _router_box(boxes: Sequence[SeenBox], setting: ModeSetting, memory: Memory |
     open_to_us = [seen.name for seen in boxes if seen.forwards]
     if not open_to_us:
         raise DeployError(
-            "its SSH server forwards no ports, by which the router's API comes to this machine.",
+            "its SSH server forwards no ports, or only named ones; the router's API comes to this "
+            "machine by one.",
             where=boxes[0].name,
-            do_next="Set `AllowTcpForwarding local` in /etc/ssh/sshd_config there and restart it.",
+            do_next="Set `AllowTcpForwarding local` in /etc/ssh/sshd_config there, take out a "
+            "PermitOpen that names single ports, and restart it.",
         )
     if memory and memory.deployment.router_box in open_to_us:
         return memory.deployment.router_box

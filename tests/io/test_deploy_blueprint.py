@@ -583,8 +583,10 @@ def test_the_router_is_where_its_port_can_be_carried_from_and_nowhere_else() -> 
     closed = {"forwards": False}
     plan = blueprint(surveyed(seen("atlas", 11, **closed), seen("borea", 12)))
     assert (plan.router_box, plan.setting.decode_box) == ("borea", "atlas")
-    with pytest.raises(DeployError, match="atlas: its SSH server forwards no ports"):
+    with pytest.raises(DeployError, match="atlas: its SSH server forwards no ports") as caught:
         blueprint(surveyed(seen("atlas", 11, **closed), seen("borea", 12, **closed)))
+    assert "AllowTcpForwarding" in (caught.value.do_next or "")
+    assert "PermitOpen" in (caught.value.do_next or "")
 
 
 def test_a_home_that_takes_nothing_is_refused_before_anything_is_brought() -> None:
