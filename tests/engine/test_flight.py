@@ -75,7 +75,7 @@ class OneBox:
     ) -> float | None:
         return None
 
-    def slow_handoff(self, decision: Decision, bytes_per_s: float) -> None: ...
+    def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None: ...
 
     def fault(self, box: str | None, kind: str, sentence: str) -> None:
         self.faults.append(sentence)
@@ -177,7 +177,7 @@ class TwoBoxes(OneBox):
     def __init__(self) -> None:
         super().__init__(lambda: True)
         self.reserves: asyncio.Queue[Reserve] = asyncio.Queue()
-        self.slow: list[float] = []
+        self.slow: list[float | None] = []
 
     def place(self, flight: Flight) -> Decision | None:
         return A_TO_B
@@ -198,7 +198,7 @@ class TwoBoxes(OneBox):
             return True
         return super().send(box, message)
 
-    def slow_handoff(self, decision: Decision, bytes_per_s: float) -> None:
+    def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None:
         self.slow.append(bytes_per_s)
 
 
