@@ -31,6 +31,7 @@ from homesplit.stages.notebook import list_entries
 from homesplit.stages.plan import PlanQuestion
 from homesplit.view.machines import moment
 from tests.engine.router_kit import until
+from tests.io.fake_openai import Manners, fake_server
 from tests.tui import sample_run
 
 
@@ -446,3 +447,19 @@ def test_a_switch_before_the_engine_told_its_mode_says_so() -> None:
     told = [(one.stage, one.what) for one in controller.state.failures]
     assert told == [("mode", "the engine has not told its mode yet")]
     assert not controller.running("mode")
+
+
+async def test_a_load_stopped_while_its_server_is_asked_who_it_is_is_off_and_no_failure() -> None:
+    controller = Controller()
+    async with fake_server(Manners(ttft_s=600.0)) as server:
+        controller.served = Served(server.url, None)
+        controller.turn_load_rate(1.0)
+        controller.toggle_load()
+        await until(lambda: server.seen)
+        controller.toggle_load()
+        async with asyncio.timeout(60):
+            await controller.ended("bench")
+        assert not server.load_requests()
+    stage = controller.state.stage("bench")
+    assert (stage.status, stage.sentence) == ("done", "The load is off.")
+    assert controller.state.failures == ()
