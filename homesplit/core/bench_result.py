@@ -61,7 +61,13 @@ def figures_document(summary: RunSummary) -> dict[str, Any]:
     """The figures with the keys that `bench`, `compare` and `demo` print."""
     document = {
         **_figures_document(summary.figures),
-        "by_class": {name: _figures_document(each) for name, each in summary.by_class.items()},
+        "by_class": {
+            name: {
+                **_figures_document(each),
+                "intervals": msgspec.to_builtins(summary.class_intervals.get(name, {})),
+            }
+            for name, each in summary.by_class.items()
+        },
         "estimated": list(summary.estimated),
         "intervals": msgspec.to_builtins(summary.intervals),
         "left_out": summary.left_out,

@@ -9,7 +9,9 @@ has Wilson's (1927) instead, and a difference of shares that no pair shows Agres
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
 from homesplit_engine.words import percentile
 from msgspec import Struct
@@ -48,6 +50,59 @@ def interval(
         high=percentile(again, 0.975),
         count=len(values),
     )
+
+
+def quantile_ends(
+    figures: Mapping[str, Sequence[Sequence[float]]], shares: Sequence[float], *, seed: int = 1
+) -> dict[str, list[tuple[float, float] | None]]:
+    """The 95 % interval of each of the `shares` quantiles of each figure, in their order.
+
+    A figure holds for each request what that request gave: one value, none, or all its gaps.
+    Requests are drawn again whole, since gaps of one answer are not independent, and the same
+    draw serves all figures. None where fewer than two requests gave a value.
+    """
+    ordered = {name: _ordered(groups) for name, groups in figures.items()}
+    count = max((len(groups) for groups in figures.values()), default=0)
+    rng = Prng(seed)
+    drawn: dict[str, list[list[float]]] = {name: [] for name in figures}
+    for _ in range(ROUNDS if count else 0):
+        times = rng.tally(count, min(count, MOST_VALUES))
+        for name, (values, owners) in ordered.items():
+            # Each value stands as often as its request was drawn.
+            ranks = list(accumulate(map(times.__getitem__, owners)))
+            if ranks and ranks[-1]:
+                drawn[name].append([_ranked(values, ranks, share) for share in shares])
+    return {
+        name: [
+            _ends(sorted(each[n] for each in drawn[name])) if _several(groups) else None
+            for n in range(len(shares))
+        ]
+        for name, groups in figures.items()
+    }
+
+
+def _several(groups: Sequence[Sequence[float]]) -> bool:
+    return sum(bool(group) for group in groups) > 1
+
+
+def _ends(again: Sequence[float]) -> tuple[float, float]:
+    return percentile(again, 0.025), percentile(again, 0.975)
+
+
+def _ranked(values: Sequence[float], ranks: Sequence[int], share: float) -> float:
+    """As `percentile`, of sorted values of which the first stand `ranks[0]` times, and so on."""
+    place = share * (ranks[-1] - 1)
+    below = math.floor(place)
+    low = values[bisect_right(ranks, below)]
+    high = values[bisect_right(ranks, min(below + 1, ranks[-1] - 1))]
+    return low + (high - low) * (place - below)
+
+
+def _ordered(groups: Sequence[Sequence[float]]) -> tuple[list[float], list[int]]:
+    """All values in order and whose each is; of very many, evenly spaced ones."""
+    every = sorted((value, owner) for owner, group in enumerate(groups) for value in group)
+    kept = every[:: len(every) // MOST_VALUES + 1]
+    return [value for value, _ in kept], [owner for _, owner in kept]
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:

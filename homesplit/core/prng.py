@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+_BITS_21 = (1 << 21) - 1
 
 
 def mix(value: int) -> int:
@@ -90,6 +91,19 @@ class Prng:
     def below(self, count: int) -> int:
         """A whole number in [0, count)."""
         return self.bits() % count
+
+    def tally(self, count: int, draws: int) -> list[int]:
+        """How often each of [0, count) comes up in so many draws; `count` far below 2**21."""
+        times = [0] * count
+        for _ in range(draws // 3):
+            # Three numbers of 21 bits from one of 64: a bootstrap draws millions.
+            many = self.bits()
+            times[(many & _BITS_21) % count] += 1
+            times[((many >> 21) & _BITS_21) % count] += 1
+            times[((many >> 42) & _BITS_21) % count] += 1
+        for _ in range(draws % 3):
+            times[self.below(count)] += 1
+        return times
 
     def shuffled(self, count: int) -> list[int]:
         """The numbers 0 .. count - 1 in random order (Fisher and Yates)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from homesplit_engine import words
 from homesplit_engine.words import (
@@ -10,20 +11,25 @@ from homesplit_engine.words import (
     Timeline,
     figures,
     inside_targets,
+    itl_s,
     judgement,
+    longest_gap_s,
+    stalled_s,
     tpot_s,
     ttft_s,
+    ttst_s,
 )
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from homesplit.core import say
-from homesplit.core.bootstrap import Interval, interval, quantile, share_interval
+from homesplit.core.bootstrap import Interval, quantile, quantile_ends, share_interval
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.run_notes import bundled, most_frequent, run_notes, uncounted
 from homesplit.core.window import Window, window
 from homesplit.core.workload import Targets
 
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _BY_FIRST_CHUNK = ("tpot_s", "ttst_s")
 """Figures that need to know how many tokens came with the first chunk."""
 _BY_COUNT = (*_BY_FIRST_CHUNK, "itl_s", "goodput_tokens_per_s", "throughput_tokens_per_s")
@@ -44,6 +50,10 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     no_data: str | None = None
     """Why there is no figure at all, None when there are figures."""
+    class_intervals: dict[str, dict[str, Interval | None]] = field(
+        default_factory=dict[str, dict[str, Interval | None]]
+    )
+    """Those of each class."""
     estimated: tuple[str, ...] = ()
     """Names of the figures that rest on counts of tokens which the server did not tell."""
 
@@ -85,13 +95,15 @@ def summed(
     no_data = _no_data(counted, whole, left_out)
     known = _rates_unknown if no_data else _as_they_are
     names = sorted({line.class_name for line in lines})
+    of = {name: [line for line in lines if line.class_name == name] for name in names}
+    by_class = {name: known(_figures(of[name], targets, window_s)) for name in names}
     return RunSummary(
         figures=known(whole),
-        by_class={
-            name: known(_figures([x for x in lines if x.class_name == name], targets, window_s))
-            for name in names
+        by_class=by_class,
+        intervals=_intervals(lines, known(whole), targets, window_s),
+        class_intervals={
+            name: _intervals(of[name], by_class[name], targets, window_s) for name in names
         },
-        intervals=_intervals(lines, known(whole), window_s),
         left_out=left_out,
         window=seen,
         lateness_p99_s=_p99([log.lateness_s for log in counted]),
@@ -152,22 +164,56 @@ def unjudged(line: Timeline, targets: Targets) -> bool:
     )
 
 
+_TIMED: dict[str, Callable[[Timeline], Sequence[float | None]]] = {
+    "ttft_s": lambda line: (ttft_s(line),),
+    "ttst_s": lambda line: (ttst_s(line),),
+    "itl_s": itl_s,
+    "tpot_s": lambda line: (tpot_s(line),),
+    "longest_gap_s": lambda line: (longest_gap_s(line),),
+}
+"""What one request gives to each figure that has percentiles."""
+
+
 def _intervals(
-    lines: Sequence[Timeline], whole: Figures, window_s: float
+    lines: Sequence[Timeline], whole: Figures, targets: Targets, window_s: float
 ) -> dict[str, Interval | None]:
-    done = [line for line in lines if line.outcome == "completed"]
-    first = [value for line in done if (value := ttft_s(line)) is not None]
-    each = [value for line in done if (value := tpot_s(line)) is not None]
+    """Those of every percentile and of both shares; None where there is no figure."""
     told = whole.attainment is not None
     share = share_interval(whole.inside, whole.judged) if told else None
     return {
-        "ttft_s_p50": interval(first, quantile(0.5)),
-        "ttft_s_p90": interval(first, quantile(0.9)),
-        "tpot_s_p50": interval(each, quantile(0.5)),
-        "tpot_s_p90": interval(each, quantile(0.9)),
+        **_percentile_intervals([x for x in lines if x.outcome == "completed"], whole, targets),
         "attainment": share,
         "goodput_requests_per_s": _scaled(share, whole.judged / window_s) if window_s > 0 else None,
     }
+
+
+def _percentile_intervals(
+    done: Sequence[Timeline], whole: Figures, targets: Targets
+) -> dict[str, Interval | None]:
+    given = {name: [_known(read(line)) for line in done] for name, read in _TIMED.items()}
+    limit_s = math.inf if targets.tpot_s is None else targets.tpot_s
+    given["stall_s"] = [_known((stalled_s(line, limit_s),)) for line in done]
+    ends = quantile_ends(given, tuple(PERCENTILES.values()))
+    return {
+        f"{name}_{part}": _interval(getattr(getattr(whole, name), part), each, given[name])
+        for name in given
+        for part, each in zip(PERCENTILES, ends[name], strict=True)
+    }
+
+
+def _known(values: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(value for value in values if value is not None)
+
+
+def _interval(
+    value: float | None, ends: tuple[float, float] | None, given: Sequence[Sequence[float]]
+) -> Interval | None:
+    if value is None or ends is None:
+        return None
+    low, high = ends
+    count = sum(bool(each) for each in given)
+    # Of very many gaps not all are drawn from: their value may lie a little beside.
+    return Interval(value=value, low=min(low, value), high=max(high, value), count=count)
 
 
 def _scaled(share: Interval | None, factor: float) -> Interval | None:
