@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 from homesplit.core.link import LatencyReading, LinkProfile, Way
 from homesplit.core.machine import BUSY_WORDS, Accelerator, BoxProfile, not_used
 from homesplit.core.reading import Reading, unknown
-from homesplit.core.say import counted
+from homesplit.core.say import counted, size
 
 _DTYPES = ("fp32", "fp16", "bf16", "int8")
 _BUSY_SHARE = 0.3
@@ -96,8 +97,9 @@ def _bytes(value: int | None, method: str, at: str) -> Reading:
 
 def _memory(facts: dict[str, Any], device: str) -> tuple[Reading, bool]:
     """What weights and KV may use, and whether GPU and CPU share it."""
-    main = (facts.get("memory") or {}).get("available_bytes")
-    gpus = facts.get("nvidia") or []
+    known = facts.get("memory") or {}
+    main, lent = known.get("available_bytes"), known.get("gpu_bytes")
+    gpus = _nvidia(facts)
     free, own = (gpus[0].get("free_bytes"), gpus[0].get("memory_bytes")) if gpus else (None, None)
     if device == "cuda" and free is not None:
         return _bytes(free, f"free memory of {gpus[0]['name']}", ""), False
@@ -105,6 +107,8 @@ def _memory(facts: dict[str, Any], device: str) -> tuple[Reading, bool]:
         return _bytes(
             own, f"all memory of {gpus[0]['name']}; what is free it doesn't tell", ""
         ), False
+    if device == "mps" and lent is not None and (main is None or lent < main):
+        return _bytes(lent, "what macOS lets its GPU use of the unified memory", ""), True
     if device == "mps":
         return _bytes(main, "available unified memory", ""), True
     if device == "cuda":
@@ -114,20 +118,37 @@ def _memory(facts: dict[str, Any], device: str) -> tuple[Reading, bool]:
 
 def _accelerators(facts: dict[str, Any]) -> list[Accelerator]:
     found: list[Accelerator] = []
-    for gpu in [*(facts.get("nvidia") or []), *(facts.get("amd") or [])]:
-        size = gpu.get("memory_bytes")
-        told = (
-            Reading(value=float(size), unit="B", method="the driver")
-            if size is not None
-            else unknown("the driver names no memory of its own for it")
-        )
-        found.append(Accelerator(name=gpu["name"], memory_bytes=told, driver=gpu.get("driver")))
-    silent = unknown("the system tells only its name")
+    for gpu in [*_nvidia(facts), *(facts.get("amd") or [])]:
+        none = "the driver names no memory of its own for it"
+        found.append(_accelerator(gpu, "the driver", none))
     return found + [
-        Accelerator(name=gpu["name"], memory_bytes=silent, driver=gpu.get("driver"))
+        _accelerator(gpu, "the system", "the system tells only its name")
         for gpu in facts.get("graphics") or []
         if not facts.get(_TOOLS.get(gpu["maker"], ""))
     ]
+
+
+def _accelerator(gpu: dict[str, Any], method: str, none: str) -> Accelerator:
+    own = gpu.get("memory_bytes")
+    told = unknown(none) if own is None else Reading(value=float(own), unit="B", method=method)
+    return Accelerator(name=gpu["name"], memory_bytes=told, driver=gpu.get("driver"))
+
+
+def _nvidia(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """NVIDIA's GPUs; one that is cut into instances (MIG) is what its first one is.
+
+    A program gets no other. `3g.20gb` is one of 20 GB, of which the driver tells no free part.
+    """
+    parts = facts.get("mig") or {}
+    gpus: list[dict[str, Any]] = []
+    for number, gpu in enumerate(facts.get("nvidia") or []):
+        part = parts.get(str(number))
+        gigabytes = re.search(r"\.(\d{1,4})gb", part or "")
+        if part and gigabytes:
+            own = {"memory_bytes": int(gigabytes.group(1)) * 10**9, "free_bytes": None}
+            gpu = {**gpu, **own, "name": f"{gpu['name']} MIG {part}"}
+        gpus.append(gpu)
+    return gpus
 
 
 _TOOLS = {"NVIDIA": "nvidia", "AMD": "amd"}
@@ -138,7 +159,8 @@ def unused_gpus(facts: dict[str, Any]) -> tuple[str, ...]:
     """Makers of GPUs that are there and that the engine can't use."""
     makers = {gpu["maker"] for gpu in facts.get("graphics") or []}
     makers |= {"AMD"} if facts.get("amd") else set()
-    return tuple(sorted(makers & {"AMD", "Intel"}))
+    silent = set() if facts.get("nvidia") else {"NVIDIA"}
+    return tuple(sorted(makers & {"AMD", "Intel", *silent}))
 
 
 def _rates(device: str, measured: dict[str, Any] | None, at: str) -> dict[str, Reading]:
@@ -172,6 +194,9 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
     quota = (facts.get("cpu") or {}).get("quota_cores")
     if quota is not None and quota < cores:
         told.append(f"a quota lets it use {quota:g} of {cores} cores")
+    limit = (facts.get("memory") or {}).get("limit_bytes")
+    if limit is not None:
+        told.append(f"a limit lets it use {size(limit)} of the machine's memory")
     return told
 
 
@@ -191,11 +216,10 @@ def link_addresses(
     others = {a["address"] for a in driver.get("addresses") or []}
     own: list[str] = [a["address"] for a in listener.get("addresses") or []]
     usable = [
-        a
-        for a in own
-        if a not in others and not a.lower().startswith(("fe80:", "169.254.", "127."))
+        a for a in own if a not in others and not a.startswith("127.") and not _is_link_local_6(a)
     ]
-    ordered = sorted(usable, key=lambda address: (address != first, ":" in address))
+    # A cable between two boxes may have nothing but what both gave themselves, 169.254.x.y.
+    ordered = sorted(usable, key=lambda a: (a != first, ":" in a, a.startswith("169.254.")))
     return tuple(ordered[:most])
 
 
@@ -285,9 +309,13 @@ def unmeasured_link(
     )
 
 
+def _is_link_local_6(address: str) -> bool:
+    return address.lower().startswith("fe80:")
+
+
 def _interface_of(facts: dict[str, Any], address: str | None) -> str | None:
     known = facts.get("addresses") or []
-    return next((a["interface"] for a in known if a["address"] == address), None)
+    return next((a["interface"] for a in known if a["address"] == address), None) or None
 
 
 def _interface(facts: dict[str, Any], name: str | None) -> dict[str, Any]:
@@ -297,7 +325,7 @@ def _interface(facts: dict[str, Any], name: str | None) -> dict[str, Any]:
 def _ways(
     answer: dict[str, Any], facts_a: dict[str, Any], facts_b: dict[str, Any]
 ) -> tuple[Way, ...]:
-    return tuple(
+    tried = tuple(
         Way(
             address_a=way.get("local"),
             address_b=way["peer"],
@@ -309,6 +337,34 @@ def _ways(
         )
         for way in answer.get("ways") or []
     )
+    return tried + _cables_without_addresses(facts_a, facts_b)
+
+
+def _cables_without_addresses(facts_a: dict[str, Any], facts_b: dict[str, Any]) -> tuple[Way, ...]:
+    """Wires of both boxes that have but a link-local IPv6 address, which no other box can dial."""
+    near, far = _only_link_local(facts_a), _only_link_local(facts_b)
+    if not near:
+        return ()
+    return tuple(
+        Way(address_a=None, address_b=address, interface_b=interface, why=_NO_ADDRESS)
+        for interface, address in far.items()
+    )
+
+
+def _only_link_local(facts: dict[str, Any]) -> dict[str, str]:
+    """By wired interface that is up, its link-local IPv6 address where it has no other."""
+    found: dict[str, list[str]] = {}
+    for one in facts.get("addresses") or []:
+        told = _interface(facts, one["interface"])
+        if told.get("kind") == "wired" and told.get("state") in ("up", "active"):
+            found.setdefault(one["interface"], []).append(one["address"])
+    return {name: own[0] for name, own in found.items() if all(map(_is_link_local_6, own))}
+
+
+_NO_ADDRESS = (
+    "it has only a link-local IPv6 address; give both ends of that cable an IPv4 address and probe "
+    "again"
+)
 
 
 def _link_warnings(

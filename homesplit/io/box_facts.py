@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from homesplit_probes.facts import TOOLS, WITHIN
+
 from homesplit.errors import DeployError
 from homesplit.io.box import Box
 from homesplit.io.said import count
@@ -31,22 +33,27 @@ if [ -z "$XDG_RUNTIME_DIR" ] && [ -d "/run/user/$(id -u)/systemd" ]; then
 fi
 """
 
-_ADDRESSES = r"""
+ADDRESSES = r"""
 addresses() {
   if command -v ip >/dev/null 2>&1; then
     ip -o addr show 2>/dev/null | awk '{split($4, a, "/"); print "address=" a[1]}'
   else
-    ifconfig 2>/dev/null | awk '$1 ~ /^inet6?$/ {split($2, a, "%"); print "address=" a[1]}'
+    # Older ones say `inet addr:192.168.1.2` and `inet6 addr: fe80::1/64`.
+    ifconfig 2>/dev/null | awk '$1 ~ /^inet6?$/ {
+      sub(/^addr:/, "", $2); split($2 == "" ? $3 : $2, a, "[%/]"); print "address=" a[1]
+    }'
   fi
 }
 """
 
 SCRIPT = (
-    WHOLE
-    + _ADDRESSES
+    f'PATH="$PATH:{TOOLS}"; export PATH\n'
+    + WITHIN
+    + WHOLE
+    + ADDRESSES
     + USER_MANAGER
     + r"""
-export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
+export LC_ALL=C
 say() { printf '%s=%s\n' "$1" "$2"; }
 root="$HOME/.local/share/homesplit/box"
 say home "$HOME"
@@ -65,7 +72,10 @@ for p in python3.13 python3.12 python3.11 python3.14 python3; do
   say python "$version $path"
 done
 at="$root"; while [ -n "$at" ] && [ ! -d "$at" ]; do at=${at%/*}; done; at=${at:-/}
-say free_kb "$(df -Pk "$at" 2>/dev/null | awk 'NR==2 {print $4}')"
+# A device's name and a mount's may hold blanks.
+say free_kb "$(within 8 df -Pk "$at" 2>/dev/null | awk 'NR == 2 {
+  for (i = 5; i <= NF; i++) if ($i ~ /^[0-9]+%$/) { print ($(i-1) > 0 ? $(i-1) : 0); exit }
+}')"
 [ -w "$at" ] || say closed "can't be written to"
 # The mount that holds it is the one with the longest path that it begins with.
 [ -r /proc/self/mounts ] && cd "$at" 2>/dev/null && awk -v at="$(pwd -P)/" '
@@ -78,7 +88,10 @@ say free_kb "$(df -Pk "$at" 2>/dev/null | awk 'NR==2 {print $4}')"
 for vendor in /sys/class/drm/card[0-9]*/device/vendor; do
   [ -r "$vendor" ] && say graphics "$(cat "$vendor")"
 done
-if [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; then say gpu nvidia; fi
+# A driver that was updated and not loaded yet is there and does not answer.
+if command -v nvidia-smi >/dev/null 2>&1; then
+  within 8 nvidia-smi -L >/dev/null 2>&1 && say gpu nvidia
+elif [ -e /dev/nvidiactl ]; then say gpu nvidia; fi
 if [ -r /var/lib/systemd/linger/"$(id -un)" ] && systemctl --user show-environment >/dev/null 2>&1
 then say unit yes; fi
 case "$(busctl get-property org.freedesktop.login1 /org/freedesktop/login1 \
@@ -172,7 +185,8 @@ class BoxFacts:
         return "mps" if (self.system, self.machine) == ("Darwin", "arm64") else "cpu"
 
 
-_UNUSED = {"0x1002": "AMD", "0x8086": "Intel"}
+_NVIDIA = "0x10de"
+_UNUSED = {"0x1002": "AMD", "0x8086": "Intel", _NVIDIA: "NVIDIA"}
 """Makers by their PCI number."""
 
 
@@ -190,7 +204,7 @@ async def reaches_internet(box: Box) -> bool:
 
 async def read_addresses(box: Box) -> frozenset[str]:
     """All addresses of the box now, without zones; empty where it doesn't tell them."""
-    output = await box.run(f"{_ADDRESSES}addresses", timeout_s=_DEADLINE_S)
+    output = await box.run(f"{ADDRESSES}addresses", timeout_s=_DEADLINE_S)
     pairs = (line.partition("=") for line in output.stdout.splitlines())
     return frozenset(value.strip() for key, _, value in pairs if key == "address")
 
@@ -224,7 +238,7 @@ def parse(text: str, box: str) -> BoxFacts:
         free_bytes=None if free is None else free * 1024,
         closed=one.get("closed") or None,
         gpu=one.get("gpu"),
-        unused_gpus=tuple(sorted({_UNUSED[v] for v in many.get("graphics", []) if v in _UNUSED})),
+        unused_gpus=_unused(many.get("graphics", []), one.get("gpu")),
         unit=one.get("unit") == "yes",
         log_out_kills=one.get("log_out") == "kills",
         desk_address=client,
@@ -238,6 +252,12 @@ def parse(text: str, box: str) -> BoxFacts:
         present=one.get("present") == "yes",
         listening=frozenset(hexes | plain),
     )
+
+
+def _unused(makers: list[str], used: str | None) -> tuple[str, ...]:
+    """Makers of GPUs that are not used; NVIDIA's only where its driver does not answer."""
+    idle = {_UNUSED[maker] for maker in makers if maker in _UNUSED}
+    return tuple(sorted(idle - ({"NVIDIA"} if used == "nvidia" else set())))
 
 
 def _connection(text: str) -> tuple[str | None, str | None, str | None]:

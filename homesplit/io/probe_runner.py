@@ -164,6 +164,7 @@ async def _probe(box: Box, python: str, arguments: str, say: Say) -> AsyncGenera
         # A signal that comes while the folder is being removed would end `rm`, too; and a shell
         # that tells of its program's end to a reader who has gone is ended by SIGPIPE.
         "clean() { trap '' HUP INT TERM PIPE; rm -rf \"$d\"; }; "
+        f'PATH="$PATH:{probe_facts.TOOLS}"; export PATH; '
         "d=$(mktemp -d) || exit 1; trap clean EXIT; trap 'clean; exit 1' HUP INT TERM PIPE; "
         f'dd bs=1 count={len(packed)} of="$d/probes.pyz" 2>/dev/null; '
         # What it unpacks goes with the folder, also when it is ended in the middle.

@@ -7,7 +7,8 @@ import threading
 import time
 from typing import List, Optional
 
-from homesplit_probes.facts import number, parse_amd_power, parse_mac_power
+from homesplit_probes.figures import number
+from homesplit_probes.gpus import parse_amd_power, parse_mac_power
 from homesplit_probes.report import Figure, figure, unknown
 from homesplit_probes.said import said
 

@@ -16,6 +16,7 @@ def said(command: List[str]) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_WAIT_S,
             check=False,
         )

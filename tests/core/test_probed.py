@@ -94,4 +94,69 @@ def test_addresses_that_lead_a_box_to_itself_or_need_a_zone_are_not_tried() -> N
 
     listener = having("172.17.0.1", "fe80::2", "169.254.1.1", "192.168.1.5", "fd00::5")
     driver = having("172.17.0.1", "192.168.1.4")
-    assert link_addresses(listener, driver, "fd00::5") == ("fd00::5", "192.168.1.5")
+    assert link_addresses(listener, driver, "fd00::5") == (
+        "fd00::5",
+        "192.168.1.5",
+        # A cable between two boxes may have only what both gave themselves.
+        "169.254.1.1",
+    )
+
+
+def cabled(name: str, *addresses: str, kind: str = "wired", state: str = "up") -> dict[str, Any]:
+    """A box with an interface of these addresses."""
+    told = {"label_bytes_per_s": None, "mtu": 1500, "kind": kind, "state": state}
+    return {
+        "addresses": [{"interface": name, "address": address} for address in addresses],
+        "interfaces": {name: told},
+    }
+
+
+@pytest.mark.parametrize(
+    ("far", "told"),
+    [
+        (cabled("eth1", "fe80::2"), ["eth1"]),
+        (cabled("eth1", "fe80::2", "192.168.1.5"), []),
+        (cabled("eth1", "fe80::2", kind="virtual"), []),
+        (cabled("eth1", "fe80::2", state="down"), []),
+    ],
+)
+def test_a_cable_with_nothing_but_link_local_ipv6_is_shown_with_what_it_needs(
+    far: dict[str, Any], told: list[str]
+) -> None:
+    answer = {"why": "no address of the other box answers"}
+    for near, expected in ((cabled("enp1s0", "fe80::1"), told), (cabled("enp1s0", "10.0.0.1"), [])):
+        ways = link_profile("a", "b", near, far, answer, at="").ways
+        assert [way.interface_b for way in ways] == expected
+        assert all("IPv4" in (way.why or "") for way in ways)
+
+
+def test_of_a_gpu_cut_into_instances_a_program_gets_the_first() -> None:
+    gpu = {"name": "A100", "memory_bytes": 40 << 30, "free_bytes": 39 << 30, "driver": "580"}
+    told = {**facts(), "nvidia": [gpu], "mig": {"0": "3g.20gb"}}
+    box = box_profile("a", None, told, None, at="")
+    assert (box.device, box.memory_bytes.value) == ("cuda", 20e9)
+    assert (box.accelerators[0].name, box.accelerators[0].memory_bytes.value) == (
+        "A100 MIG 3g.20gb",
+        20e9,
+    )
+
+
+def test_an_nvidia_gpu_whose_driver_does_not_answer_is_named_with_what_to_try() -> None:
+    silent = {"maker": "NVIDIA", "name": "AD102", "driver": "nvidia", "memory_bytes": None}
+    box = box_profile("a", None, {**facts(), "graphics": [silent]}, None, at="")
+    assert box.device == "cpu"
+    assert [word for word in box.warnings if "nvidia-smi" in word]
+
+
+def test_a_macs_gpu_gets_no_more_of_its_memory_than_macos_lends() -> None:
+    system = {"kernel": "Darwin", "machine": "arm64"}
+    for available, value in ((14 << 30, 10 << 30), (6 << 30, 6 << 30)):
+        memory = {"total_bytes": 16 << 30, "available_bytes": available, "gpu_bytes": 10 << 30}
+        box = box_profile("m", None, {"system": system, "memory": memory}, None, at="")
+        assert (box.device, box.unified, box.memory_bytes.value) == ("mps", True, value)
+
+
+def test_a_limit_on_memory_is_told() -> None:
+    memory = {"total_bytes": 64 << 30, "available_bytes": 1 << 30, "limit_bytes": 4_000_000_000}
+    box = box_profile("c", None, {"memory": memory}, None, at="")
+    assert "a limit lets it use 4 GB of the machine's memory" in box.warnings

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from homesplit.errors import DeployError, UsageError
-from homesplit.io.box_facts import SCRIPT, parse
+from homesplit.io.box_facts import ADDRESSES, SCRIPT, parse
 from homesplit.io.bundle import make_bundle
 from homesplit.io.platforms import fitting_python, target_from_key, target_of
 from homesplit.io.remote_process import parse_states
@@ -44,6 +45,9 @@ def test_a_linux_box_is_read() -> None:
         ("graphics=0x1234", "cpu", (), "cpu"),
         ("", "cpu", (), "cpu"),
         ("graphics=0x8086\ngpu=nvidia", "cuda", ("Intel",), "auto"),
+        ("graphics=0x10de\ngpu=nvidia", "cuda", (), "auto"),
+        # A driver that was updated and not loaded anew answers nobody.
+        ("graphics=0x10de", "cpu", ("NVIDIA",), "cpu"),
     ],
 )
 def test_a_gpu_that_the_engine_can_not_use_brings_no_torch_made_for_it(
@@ -167,3 +171,43 @@ def test_a_system_that_ends_what_a_user_leaves_running_is_known(
     command = ["sh", "-c", SCRIPT]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert parse(done.stdout, "atlas").log_out_kills is kills
+
+
+def told_with(tools: dict[str, str], folder: Path) -> str:
+    """What the script prints on a box that has these tools."""
+    for name, script in tools.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    command = ["sh", "-c", SCRIPT.replace("within 8 ", "within 1 ")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return done.stdout
+
+
+def test_tools_that_fail_or_hang_leave_a_box_without_gpu_and_free_space_unknown(
+    tmp_path: Path,
+) -> None:
+    facts = parse(told_with({"nvidia-smi": "exit 9", "df": "sleep 600"}, tmp_path), "atlas")
+    assert (facts.gpu, facts.device, facts.free_bytes) == (None, "cpu", None)
+    assert facts.home
+
+
+@pytest.mark.parametrize(
+    ("line", "free"),
+    [("//nas/My Share 100 40 60 40% /home/a", 60 << 10), ("/dev/a 9 9 -2 100% /", 0)],
+)
+def test_free_space_is_found_beside_names_with_blanks(tmp_path: Path, line: str, free: int) -> None:
+    tools = {"df": f"echo Filesystem 1024-blocks; echo '{line}'", "nvidia-smi": "exit 0"}
+    facts = parse(told_with(tools, tmp_path), "atlas")
+    assert (facts.free_bytes, facts.gpu) == (free, "nvidia")
+
+
+def test_addresses_of_an_older_ifconfig_are_read(tmp_path: Path) -> None:
+    lines = "inet addr:172.17.0.2 Bcast:1|inet6 addr: fd00::2/64 Scope:Global|inet6 fe80::1%en0 x"
+    (tmp_path / "ifconfig").write_text(f"#!/bin/sh\necho '{lines}' | tr '|' '\\n'\n")
+    (tmp_path / "ifconfig").chmod(0o755)
+    for tool in ("awk", "tr", "sh"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
+    command = ["/bin/sh", "-c", f"{ADDRESSES}addresses"]
+    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.stdout.split() == ["address=172.17.0.2", "address=fd00::2", "address=fe80::1"]

@@ -9,23 +9,57 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from homesplit_probes import compute, facts
+from homesplit_probes import compute, facts, figures, gpus
 
 from homesplit.core.probed import box_profile
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("text", ["[N/A]", "N/A", "[Not Supported]", "", "  ", "[Unknown Error]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[N/A]", "N/A", "[Not Supported]", "", "  ", "[Unknown Error]", "ERR!", "[GPU is lost]"),
+        *("-", "Unknown!", "nan", "inf", "0x1f", "12:30", "9" * 400),
+    ],
+)
 def test_a_figure_that_the_tool_does_not_tell_is_none_and_never_0(text: str) -> None:
-    assert facts.number(text) is None
+    assert figures.number(text) is None
+
+
+@pytest.mark.parametrize(("text", "value"), [("24576 MiB", 24576), (" 11.17", 11.17), ("-3", -3)])
+def test_a_figure_is_read_with_or_without_its_unit(text: str, value: float) -> None:
+    assert figures.number(text) == value
 
 
 def test_of_two_gpus_the_unified_one_keeps_its_unknown_memory() -> None:
-    gpus = facts.parse_nvidia((GOLDEN / "nvidia_two_gpus_one_unified.txt").read_text())
-    assert [g["memory_bytes"] for g in gpus] == [24576 << 20, None]
-    assert [g["free_bytes"] for g in gpus] == [24121 << 20, None]
-    assert [g["power_w"] for g in gpus] == [22.31, 11.17]
+    found = facts.parse_nvidia((GOLDEN / "nvidia_two_gpus_one_unified.txt").read_text())
+    assert [g["memory_bytes"] for g in found] == [24576 << 20, None]
+    assert [g["free_bytes"] for g in found] == [24121 << 20, None]
+    assert [g["power_w"] for g in found] == [22.31, 11.17]
+
+
+def test_a_gpu_that_tells_not_even_its_name_is_one_still_and_a_heading_is_none() -> None:
+    heading = ", ".join(gpus.NVIDIA_FIELDS) + "\n"
+    units = "NVIDIA A2, 15356 MiB, 14000 MiB, 580.1, 9.5 W, 40\n"
+    lost = "[Unknown Error], [GPU is lost], [GPU is lost], , , \n"
+    a2, other = facts.parse_nvidia(heading + units + lost)
+    assert (a2["memory_bytes"], a2["free_bytes"], a2["power_w"]) == (15356 << 20, 14000 << 20, 9.5)
+    assert (other["name"], other["memory_bytes"], other["driver"]) == ("NVIDIA GPU", None, None)
+
+
+# docs.nvidia.com/datacenter/tesla/mig-user-guide: the form of `nvidia-smi -L`
+MIG = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-e91edf3b-b297-37c1-a2a7-7601c3238fa2)
+  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
+  MIG 1g.5gb      Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-ff2c0d3a-0000-37c1-a2a7-7601c3238fa2)
+"""
+
+
+def test_the_instances_of_a_gpu_that_is_cut_are_known() -> None:
+    assert facts.parse_mig(MIG) == {"0": "3g.20gb"}
+    assert facts.parse_mig("") == {}
 
 
 @pytest.mark.parametrize(
@@ -90,6 +124,9 @@ def test_a_gpu_that_shares_the_main_memory_has_what_is_available_there(line: str
         ("machdep.cpu.brand_string: Apple M3 Max\ncores=14\n", "Apple M3 Max", 14),
         ("Model\t\t: Raspberry Pi 5 Model B Rev 1.0\ncores=4", "Raspberry Pi 5 Model B Rev 1.0", 4),
         ("Model name: Cortex-X925 + Cortex-A725\ncores=20\n", "Cortex-X925 + Cortex-A725", 20),
+        # A container on an Apple chip, and gVisor.
+        ("Model name: -\ncores=4\n", None, 4),
+        ("model name\t: unknown\ncores=4\n", None, 4),
         ("cores=4\n", None, 4),
         ("", None, None),
     ],
@@ -101,6 +138,42 @@ def test_a_processor_is_named_as_its_system_names_it(
     assert (told["model"], told["cores"]) == (model, cores)
 
 
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("quota=max 100000\n", None),
+        ("quota=-1 100000\n", None),
+        ("quota=150000 100000\n", 1.5),
+        ("quota=400000 100000\nquota=max 100000\nquota=50000 100000\n", 0.5),
+        ("quota=1 0\n", None),
+    ],
+)
+def test_the_tightest_quota_of_a_container_counts(text: str, cores: float | None) -> None:
+    assert facts.parse_cpu(text)["quota_cores"] == cores
+
+
+def test_limits_of_all_control_groups_around_it_are_asked_for(tmp_path: Path) -> None:
+    own = tmp_path / "cgroup" / "user.slice" / "one"
+    own.mkdir(parents=True)
+    (tmp_path / "self").write_text("0::/user.slice/one\n")
+    (own / "memory.max").write_text("max\n")
+    (own / "memory.current").write_text("7\n")
+    (own / "memory.stat").write_text("anon 5\ninactive_file 2\nactive_file 1\n")
+    (own / "cpu.max").write_text("max 100000\n")
+    around = own.parent
+    (around / "memory.max").write_text("3000000000\n")
+    (around / "memory.current").write_text("12345678901\n")
+    (around / "memory.stat").write_text("inactive_file 9000000000\nactive_file 1\n")
+    (around / "cpu.max").write_text("50000 100000\n")
+
+    def asked(name: str) -> str:
+        script = (facts.GROUPS + command(name)).replace("/sys/fs/cgroup", str(tmp_path / "cgroup"))
+        return said(tmp_path, script.replace("/proc/self/cgroup", str(tmp_path / "self")))
+
+    assert "limit=max 7 3\nlimit=3000000000 12345678901 9000000001\n" in asked("memory")
+    assert facts.parse_cpu(asked("cpu"))["quota_cores"] == 0.5
+
+
 def test_not_supported_power_is_unknown() -> None:
     gpu = facts.parse_nvidia("Tesla, 16384, 16000, 535.1, [Not Supported], \n")[0]
     assert (gpu["power_w"], gpu["temperature_c"]) == (None, None)
@@ -108,7 +181,28 @@ def test_not_supported_power_is_unknown() -> None:
 
 def test_meminfo_is_read_in_bytes() -> None:
     text = "MemTotal:       127600748 kB\nMemFree: 1 kB\nMemAvailable:   100 kB\n"
-    assert facts.parse_memory(text) == {"total_bytes": 127600748 * 1024, "available_bytes": 102400}
+    told = facts.parse_memory(text)
+    assert (told["total_bytes"], told["available_bytes"]) == (127600748 * 1024, 102400)
+    assert (told["limit_bytes"], told["gpu_bytes"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit", "available"),
+    [
+        ("limit=max 5 1\n", None, 900_000 * 1024),
+        ("limit=9223372036854771712 5 1\n", None, 900_000 * 1024),
+        ("limit=500000000 300000000 100000000\n", 500_000_000, 300_000_000),
+        ("limit=500000000  \n", 500_000_000, 500_000_000),
+        # Of groups around one another the tightest counts.
+        ("limit=max 5 1\nlimit=600000000 0 0\nlimit=400000000 0 0\n", 400e6, 400_000_000),
+        ("limit=400000000 500000000 0\n", 400_000_000, 0),
+    ],
+)
+def test_a_containers_memory_is_what_its_control_groups_allow(
+    limits: str, limit: int | None, available: int
+) -> None:
+    told = facts.parse_memory(f"MemTotal: 1000000 kB\nMemAvailable: 900000 kB\n{limits}")
+    assert (told["limit_bytes"], told["available_bytes"]) == (limit, available)
 
 
 def test_macos_memory_comes_from_sysctl_and_vm_stat() -> None:
@@ -119,7 +213,12 @@ def test_macos_memory_comes_from_sysctl_and_vm_stat() -> None:
         "Pages active:                            500.\n"
         "Pages inactive:                           20.\n"
     )
-    assert facts.parse_memory(text) == {"total_bytes": 1 << 34, "available_bytes": 30 * 16384}
+    told = facts.parse_memory(text)
+    assert (told["total_bytes"], told["available_bytes"]) == (1 << 34, 30 * 16384)
+    assert told["gpu_bytes"] is None
+    for wired, lent in (("0", (1 << 34) * 2 // 3), ("14000", 14000 << 20)):
+        asked = facts.parse_memory(f"{text}iogpu.wired_limit_mb: {wired}\n")
+        assert asked["gpu_bytes"] == lent
 
 
 def test_of_three_amd_gpus_the_cards_memory_is_known_and_the_processors_own_is_unified() -> None:
@@ -141,9 +240,9 @@ def test_of_three_amd_gpus_the_cards_memory_is_known_and_the_processors_own_is_u
 
 def test_what_amd_smi_says_without_its_metrics_is_still_read() -> None:
     text = (GOLDEN / "amd_apu_and_card.txt").read_text().split("    POWER:")[0]
-    gpus = facts.parse_amd(text)
-    assert [gpu["memory_bytes"] for gpu in gpus] == [512 << 20, 24560 << 20, None]
-    assert [gpu["power_w"] for gpu in gpus] == [None, None, None]
+    found = facts.parse_amd(text)
+    assert [gpu["memory_bytes"] for gpu in found] == [512 << 20, 24560 << 20, None]
+    assert [gpu["power_w"] for gpu in found] == [None, None, None]
     assert facts.parse_amd("amd-smi: no GPU found\n") == []
 
 
@@ -154,6 +253,66 @@ def test_memory_of_which_only_the_whole_is_told_is_not_called_free() -> None:
     assert told.method.startswith("all memory of R")
     full = box_profile("b", None, {"nvidia": [{**gpu, "free_bytes": 0}]}, None, at="").memory_bytes
     assert full.value == 0
+
+
+def test_an_amd_gpu_without_amd_smi_has_the_memory_that_the_kernel_names() -> None:
+    card = "0x1002|amdgpu|Navi 31|25753026560|28311552|33000000000"
+    built_in = "0x1002|amdgpu|Phoenix|536870912|100|16000000000"
+    silent = "0x1002||Hainan|||"
+    told = facts.parse_graphics("\n".join([card, built_in, silent]))
+    assert [gpu["memory_bytes"] for gpu in told] == [25753026560, None, None]
+    assert [gpu["free_bytes"] for gpu in told] == [25753026560 - 28311552, None, None]
+    box = box_profile("b", None, {"graphics": told}, None, at="")
+    assert [gpu.memory_bytes.value for gpu in box.accelerators] == [25753026560, None, None]
+
+
+MAC_GRAPHICS = """\
+Graphics/Displays:
+
+    Apple M3 Max:
+
+      Chipset Model: Apple M3 Max
+      Type: GPU
+      Bus: Built-In
+      Total Number of Cores: 40
+      Vendor: Apple (0x106b)
+      Metal Support: Metal 3
+      Displays:
+        Color LCD:
+          Display Type: Built-in Liquid Retina XDR Display
+"""
+INTEL_MAC_GRAPHICS = """\
+Graphics/Displays:
+
+    Intel UHD Graphics 630:
+
+      Chipset Model: Intel UHD Graphics 630
+      Type: GPU
+      VRAM (Dynamic, Max): 1536 MB
+      Vendor: Intel
+      Device ID: 0x3e9b
+
+    AMD Radeon Pro 5500M:
+
+      Chipset Model: AMD Radeon Pro 5500M
+      VRAM (Total): 8 GB
+      Vendor: AMD (0x1002)
+"""
+
+
+def test_a_macs_graphics_are_named_by_its_system_profiler() -> None:
+    apple = {"graphics": facts.parse_graphics(MAC_GRAPHICS)}
+    apple["system"] = {"kernel": "Darwin", "machine": "arm64"}  # pyright: ignore[reportArgumentType]
+    box = box_profile("m", None, apple, None, at="")
+    assert [(gpu.name, gpu.memory_bytes.value) for gpu in box.accelerators] == [
+        ("Apple M3 Max", None)
+    ]
+    assert not box.warnings
+    told = facts.parse_graphics(INTEL_MAC_GRAPHICS)
+    assert [(gpu["maker"], gpu["memory_bytes"]) for gpu in told] == [
+        ("Intel", None),
+        ("AMD", 8 << 30),
+    ]
 
 
 GRAPHICS = """\
@@ -178,6 +337,8 @@ def test_the_command_that_looks_for_graphics_takes_cards_and_no_connectors(tmp_p
     device = tmp_path / "pci" / "0000:03:00.0"
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x1002\n")
+    (device / "mem_info_vram_total").write_text("25753026560\n")
+    (device / "mem_info_vram_used").write_text("28311552\n")
     (device / "driver").symlink_to("../../bus/amdgpu")
     card = tmp_path / "drm" / "card0"
     card.mkdir(parents=True)
@@ -190,13 +351,13 @@ def test_the_command_that_looks_for_graphics_takes_cards_and_no_connectors(tmp_p
     lspci.chmod(0o755)
     command = next(fact.command for fact in facts.FACTS if fact.name == "graphics")
     done = subprocess.run(
-        ["sh", "-c", command.replace("/sys/class/drm", str(tmp_path / "drm"))],
+        ["sh", "-c", facts.WITHIN + command.replace("/sys/class/drm", str(tmp_path / "drm"))],
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == "0x1002|amdgpu|AMD Navi 31 (rev c8)\n"
+    assert done.stdout == "0x1002|amdgpu|AMD Navi 31 (rev c8)|25753026560|28311552|\n"
 
 
 @pytest.mark.parametrize(
@@ -240,9 +401,9 @@ def test_torch_made_for_an_amd_gpu_is_timed_on_the_processor(
 
 def test_the_power_of_several_gpus_is_a_sum_only_when_each_tells_its_own() -> None:
     text = (GOLDEN / "amd_apu_and_card.txt").read_text()
-    assert facts.parse_amd_power(text) is None
-    assert facts.parse_amd_power(text[: text.rindex("GPU: 2")]) == 45
-    assert facts.parse_amd_power("") is None
+    assert gpus.parse_amd_power(text) is None
+    assert gpus.parse_amd_power(text[: text.rindex("GPU: 2")]) == 45
+    assert gpus.parse_amd_power("") is None
 
 
 @pytest.mark.parametrize(
@@ -255,7 +416,7 @@ def test_the_power_of_several_gpus_is_a_sum_only_when_each_tells_its_own() -> No
     ],
 )
 def test_powermetrics_tells_watts_or_nothing(text: str, watts: float | None) -> None:
-    assert facts.parse_mac_power(text) == watts
+    assert gpus.parse_mac_power(text) == watts
 
 
 def test_a_speed_of_minus_1_and_that_of_a_virtual_interface_are_unknown() -> None:
@@ -264,6 +425,82 @@ def test_a_speed_of_minus_1_and_that_of_a_virtual_interface_are_unknown() -> Non
     )
     assert [found[n]["label_bytes_per_s"] for n in "abc"] == [None, 125e6, None]
     assert found["b"]["mtu"] == 9000
+
+
+@pytest.mark.parametrize("speed", ["65535", "4294967295", "", "Unknown!", "0"])
+def test_a_speed_that_older_kernels_do_not_know_is_unknown(speed: str) -> None:
+    assert facts.parse_interfaces(f"a|{speed}|1500|wired|up")["a"]["label_bytes_per_s"] is None
+
+
+MAC_INTERFACES = """\
+lo0: flags=8049<UP,LOOPBACK,RUNNING,MULTICAST> mtu 16384
+\tinet 127.0.0.1 netmask 0xff000000
+en0: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500
+\tether 1c:57:dc:00:00:01
+\tinet6 fe80::1%en0 prefixlen 64 secured scopeid 0xe
+\tinet 192.168.1.20 netmask 0xffffff00 broadcast 192.168.1.255
+\tmedia: autoselect (10Gbase-T <full-duplex,flow-control>)
+\tstatus: active
+en1: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500
+\tmedia: autoselect
+\tstatus: active
+en7: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 9000
+\tmedia: autoselect (1000baseT <full-duplex>)
+\tstatus: active
+bridge0: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500
+\tinet 169.254.10.1 netmask 0xffff0000 broadcast 169.254.255.255
+\tmedia: <unknown type>
+\tstatus: active
+utun3: flags=8051<UP,POINTOPOINT,RUNNING,MULTICAST> mtu 1280
+Hardware Port: Ethernet
+Device: en0
+Ethernet Address: 1c:57:dc:00:00:01
+
+Hardware Port: Wi-Fi
+Device: en1
+Ethernet Address: 1c:57:dc:00:00:02
+
+Hardware Port: USB 10/100/1000 LAN
+Device: en7
+Ethernet Address: 1c:57:dc:00:00:03
+
+Hardware Port: Thunderbolt Bridge
+Device: bridge0
+Ethernet Address: 36:00:00:00:00:01
+"""
+
+
+def test_a_macs_interfaces_have_label_mtu_and_kind() -> None:
+    found = facts.parse_interfaces(MAC_INTERFACES)
+    told = {name: (each["kind"], each["label_bytes_per_s"]) for name, each in found.items()}
+    assert told == {
+        "en0": ("wired", 1.25e9),
+        "en1": ("wifi", None),
+        "en7": ("wired", 125e6),
+        "bridge0": ("bridge", None),
+        "utun3": ("tunnel", None),
+    }
+    assert (found["en7"]["mtu"], found["en0"]["state"]) == (9000, "active")
+    assert facts.parse_addresses(MAC_INTERFACES) == [
+        {"interface": "en0", "address": "fe80::1"},
+        {"interface": "en0", "address": "192.168.1.20"},
+        {"interface": "bridge0", "address": "169.254.10.1"},
+    ]
+
+
+def test_addresses_are_read_from_busyboxs_ifconfig_and_from_ssh_where_nothing_else_is() -> None:
+    old = (
+        "eth0      Link encap:Ethernet  HWaddr 02:42:AC:11:00:02\n"
+        "          inet addr:172.17.0.2  Bcast:172.17.255.255  Mask:255.255.0.0\n"
+        "          inet6 addr: fd00::2/64 Scope:Global\n"
+        "lo        Link encap:Local Loopback\n"
+        "          inet addr:127.0.0.1  Mask:255.0.0.0\n"
+    )
+    assert [a["address"] for a in facts.parse_addresses(old)] == ["172.17.0.2", "fd00::2"]
+    assert facts.parse_addresses("ssh 10.0.0.2 50412 10.0.0.11 22\n") == [
+        {"interface": "", "address": "10.0.0.11"}
+    ]
+    assert facts.parse_addresses("ssh \n") == []
 
 
 def test_addresses_of_linux_and_macos_leave_loopback_out() -> None:
@@ -328,6 +565,66 @@ def test_an_arm_processor_without_a_name_in_cpuinfo_has_those_of_lscpu(tmp_path:
 def test_free_disk_space_is_in_bytes_and_unknown_without_an_answer() -> None:
     assert facts.parse_disk("Filesystem 1024-blocks Used Available\n/dev/a 9 2 7 30% /\n") == 7168
     assert facts.parse_disk("") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "free"),
+    [
+        ("//nas/My Share 100 40 60 40% /home/ann", 60 << 10),
+        ("/dev/disk3s5 994662584 5 900 52% /System/Volumes/My Data", 900 << 10),
+        ("/dev/a 9 9 -2 100% /", 0),
+        ("overlay - - - - /", None),
+    ],
+)
+def test_free_space_is_found_beside_names_with_blanks(line: str, free: int | None) -> None:
+    assert facts.parse_disk(f"Filesystem 1024-blocks Used Available Capacity\n{line}\n") == free
+
+
+@pytest.mark.parametrize(
+    ("text", "battery"),
+    [
+        ("Mains=0\nBattery=Discharging\n", True),
+        ("Mains=1\nBattery=Charging\n", False),
+        ("Battery=Discharging\n", True),
+        # By USB-C the mains say nothing of it.
+        ("Mains=0\nBattery=Charging\n", False),
+        ("Mains=0\nBattery=Full\nBattery=Discharging\n", True),
+        ("Now drawing from 'Battery Power'\n", True),
+        ("Now drawing from 'AC Power'\n", False),
+        ("Mains=0\n", None),
+        ("", None),
+    ],
+)
+def test_a_machine_on_its_battery_is_known(text: str, battery: bool | None) -> None:
+    assert facts.parse_on_battery(text) is battery
+
+
+def test_a_mouses_battery_is_none_of_the_machines(tmp_path: Path) -> None:
+    for name, scope in (("hidpp_battery_0", "Device"), ("BAT0", None)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "type").write_text("Battery\n")
+        (folder / "status").write_text("Discharging\n" if scope else "Full\n")
+        if scope:
+            (folder / "scope").write_text(f"{scope}\n")
+    asked = command("on_battery").replace("/sys/class/power_supply", str(tmp_path))
+    assert said(tmp_path, asked) == "Battery=Full\n"
+
+
+def test_a_system_names_itself_however_it_quotes_and_without_the_hostname_tool() -> None:
+    told = facts.parse_system("Linux\n6.1\nx86_64\nbox\nNAME=Void\nPRETTY_NAME='Void Linux'\n")
+    assert (told["name"], told["hostname"]) == ("Void Linux", "box")
+    assert "hostname" not in command("system")
+
+
+def test_a_tool_that_hangs_is_given_up_and_the_rest_is_told(tmp_path: Path) -> None:
+    tool(tmp_path, "nvidia-smi", "sleep 600")
+    asked = facts.WITHIN + command("nvidia").replace("within 8 ", "within 0.2 ")
+    assert said(tmp_path, f"{asked}; echo and on") == "and on\n"
+
+
+def test_wsls_tools_are_found_where_no_login_looks() -> None:
+    assert "/usr/lib/wsl/lib" in facts.script("MARK").splitlines()[0]
 
 
 def test_the_whole_script_runs_under_plain_sh_and_is_read_back() -> None:
