@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from homesplit_engine.config import (
     ConfigError,
     Keys,
@@ -21,6 +19,7 @@ from homesplit_engine.config import (
     load,
     write_ready,
 )
+from homesplit_engine.free_memory import available_bytes
 from homesplit_engine.keys import read_keys
 from homesplit_engine.open_files import allow_open_files
 from homesplit_engine.wire.sockets import SocketError
@@ -128,7 +127,7 @@ def _blocks_total(config: WorkerConfig, loaded: LoadedModel) -> int:
 
     if config.kv_blocks is not None:
         return config.kv_blocks
-    free = psutil.virtual_memory().available
+    free = available_bytes()
     if loaded.device.type == "cuda":
         import torch
 

@@ -1,0 +1,59 @@
+"""What main memory a worker may still take: the machine's, or less where a container is limited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+GROUPS = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+
+
+def available_bytes(groups: Path = GROUPS, own: Path = OWN) -> int:
+    """Bytes that the machine has available and that every control group around us still allows."""
+    return min([psutil.virtual_memory().available, *_left(groups, own)])
+
+
+def _left(groups: Path, own: Path) -> list[int]:
+    """What is left of each limit; files that only the group's own pages fill can be given back."""
+    left: list[int] = []
+    for folder in _folders(groups, own):
+        most, used = _number(folder / "memory.max"), _number(folder / "memory.current")
+        if most is not None and used is not None:
+            left.append(max(0, most - used + _cached(folder / "memory.stat", "")))
+    # The older kind shows a container only its own.
+    older = groups / "memory"
+    most, used = _number(older / "memory.limit_in_bytes"), _number(older / "memory.usage_in_bytes")
+    if most is not None and used is not None:
+        left.append(max(0, most - used + _cached(older / "memory.stat", "total_")))
+    return left
+
+
+def _folders(groups: Path, own: Path) -> list[Path]:
+    """Our control group's folder and those of the groups around it."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return []
+    ours = next((line[3:].strip("/") for line in lines if line.startswith("0::")), None)
+    if ours is None or ".." in ours.split("/"):
+        return [groups]
+    folder = groups / ours
+    return [folder, *(p for p in folder.parents if p.is_relative_to(groups))]
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _cached(path: Path, prefix: str) -> int:
+    try:
+        pairs = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return 0
+    wanted = {f"{prefix}inactive_file", f"{prefix}active_file"}
+    return sum(int(p[1]) for p in pairs if len(p) == 2 and p[0] in wanted and p[1].isdecimal())

@@ -1,0 +1,47 @@
+"""A container's limit bounds what a worker takes for its blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from homesplit_engine.free_memory import available_bytes
+
+MIB = 1 << 20
+
+
+def group(folder: Path, most: str, used: int, cached: int) -> None:
+    """A control group with that limit, use and files in memory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.max").write_text(f"{most}\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 7\ninactive_file {cached}\nactive_file 0\n")
+
+
+def test_the_tightest_of_all_control_groups_bounds_what_is_free(tmp_path: Path) -> None:
+    groups, own = tmp_path / "cgroup", tmp_path / "own"
+    own.write_text("0::/user.slice/one\n")
+    group(groups / "user.slice" / "one", "max", 5 * MIB, 0)
+    group(groups / "user.slice", str(8 * MIB), 7 * MIB, 2 * MIB)
+    assert available_bytes(groups, own) == 3 * MIB
+    group(groups, str(2 * MIB), 3 * MIB, 0)
+    assert available_bytes(groups, own) == 0
+
+
+def test_a_container_of_the_older_kind_is_bounded_too(tmp_path: Path) -> None:
+    groups, own = tmp_path / "cgroup", tmp_path / "own"
+    own.write_text("4:memory:/docker/1\n0::/\n")
+    folder = groups / "memory"
+    folder.mkdir(parents=True)
+    (folder / "memory.limit_in_bytes").write_text(f"{9 * MIB}\n")
+    (folder / "memory.usage_in_bytes").write_text(f"{8 * MIB}\n")
+    (folder / "memory.stat").write_text(f"total_inactive_file {MIB}\ninactive_file 1\nx\n")
+    assert available_bytes(groups, own) == 2 * MIB
+
+
+def test_without_limits_or_without_a_word_of_them_the_machines_own_counts(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    assert available_bytes(tmp_path, own) > MIB
+    own.write_text("0::/../elsewhere\n")
+    group(tmp_path, "max", 0, 0)
+    (tmp_path / "memory.stat").unlink()
+    assert available_bytes(tmp_path, own) > MIB
