@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
@@ -39,7 +40,11 @@ _HANDSHAKE_S = 12.0
 _RESOLVE_MS = 2500
 _AT_ONCE = 16
 _MOST_HINTS = 256
-_SKIPPED_INTERFACES = ("docker", "br-", "veth", "virbr", "cni", "tailscale", "utun", "tun", "lo")
+_SKIPPED_INTERFACES = re.compile(
+    r"(docker|virbr|cni|podman|tailscale|utun)|(br-[0-9a-f]{12}|(tun|wg|lo)\d*)$"
+)
+"""Bridges of containers, of which docker names the later ones by a number, and tunnels: nobody
+announces anything there. A bridge that a person named, as br-lan, is a network like any other."""
 
 
 def own_addresses() -> dict[str, list[str]]:
@@ -55,13 +60,17 @@ def own_addresses() -> dict[str, list[str]]:
 
 
 def browsing_addresses() -> list[str]:
-    """IPv4 addresses on which announcements are listened for; container bridges left out."""
-    return [
-        address
+    """IPv4 addresses on which announcements are listened for; container bridges left out.
+
+    Where there is nothing else, they are listened on after all.
+    """
+    by_name = {
+        name: [address for address in addresses if ":" not in address]
         for name, addresses in own_addresses().items()
-        if not name.startswith(_SKIPPED_INTERFACES)
-        for address in addresses
-        if ":" not in address
+    }
+    networks = [name for name in by_name if not _SKIPPED_INTERFACES.match(name)]
+    return [a for name in networks for a in by_name[name]] or [
+        a for addresses in by_name.values() for a in addresses
     ]
 
 

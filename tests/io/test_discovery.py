@@ -16,6 +16,7 @@ from homesplit.core.found import Hint
 from homesplit.io.box_store import KnownBox, load_boxes, remember_box
 from homesplit.io.discovery import (
     Browser,
+    browsing_addresses,
     configured_hints,
     hints_of,
     own_announcement,
@@ -26,6 +27,25 @@ from homesplit.io.paths import Paths
 
 SSH = "_ssh._tcp.local."
 PATIENCE_S = 60.0
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "listened"),
+    [
+        ("lo eth0 docker0 br-1a2b3c4d5e6f virbr0 tun0 wg0 tailscale0", "eth0"),
+        ("lo enp1s0 br-lan br0 vmbr0", "enp1s0 br-lan br0 vmbr0"),
+        # Inside a container or a namespace the only network may be named like one.
+        ("lo veth7", "veth7"),
+        ("docker0", "docker0"),
+        ("", ""),
+    ],
+)
+def test_networks_are_listened_on_and_bridges_of_containers_are_not(
+    monkeypatch: pytest.MonkeyPatch, interfaces: str, listened: str
+) -> None:
+    told = {name: [f"{name}'s", "fe80::1"] for name in interfaces.split()}
+    monkeypatch.setattr("homesplit.io.discovery.own_addresses", lambda: told)
+    assert browsing_addresses() == [f"{name}'s" for name in listened.split()]
 
 
 async def test_an_announced_machine_appears_and_goes() -> None:
