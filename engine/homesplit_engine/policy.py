@@ -227,8 +227,14 @@ def _auto(
     if unmeasured and question.max_tokens > 1:
         why = f"auto: no hand-off {unmeasured[0]} to {unmeasured[1]} has been measured yet"
         return _handed_over(setting, unmeasured[0], unmeasured[1], why)
-    costs = sorted(_costs(boxes, links, question), key=lambda cost: cost.total_s)
-    return _cheapest(setting, costs, told)
+    costs = _costs(boxes, links, question)
+    if not told:
+        return _cheapest(setting, [min(costs, key=_total_s)], told)
+    return _cheapest(setting, sorted(costs, key=_total_s), told)
+
+
+def _total_s(cost: Cost) -> float:
+    return cost.total_s
 
 
 def _unmeasured_pair(
@@ -241,30 +247,31 @@ def _unmeasured_pair(
 
 
 def _costs(boxes: Sequence[BoxView], links: LinkRates, question: Question) -> list[Cost]:
-    ways = [_cost(view, view, None, question) for view in boxes]
+    answer = min(question.max_tokens, question.expected_output_tokens or question.max_tokens)
+    ways = [_cost(view, view, None, question, answer) for view in boxes]
     if question.max_tokens > 1 and question.kv_bytes_per_token is not None:
         pairs = [(a, b, links.get((a.box, b.box))) for a in boxes for b in boxes if a.box != b.box]
-        ways += [_cost(a, b, rate, question) for a, b, rate in pairs if rate]
-    room = {view.box for view in boxes if _has_room(view, question)}
+        ways += [_cost(a, b, rate, question, answer) for a, b, rate in pairs if rate]
+    room = [view.box for view in boxes if _has_room(view, question.prompt_tokens + answer)]
     return [cost for cost in ways if cost.decode_box in room] or ways
 
 
-def _has_room(view: BoxView, question: Question) -> bool:
+def _has_room(view: BoxView, tokens: float) -> bool:
     """Whether prompt and expected answer fit into the KV blocks that are free now."""
-    if view.free_tokens is None:
-        return True
-    return view.free_tokens >= question.prompt_tokens - view.cached_tokens + _answer(question)
-
-
-def _answer(question: Question) -> float:
-    """Tokens that the answer will probably have."""
-    return min(question.max_tokens, question.expected_output_tokens or question.max_tokens)
+    return view.free_tokens is None or view.free_tokens >= tokens - view.cached_tokens
 
 
 def _cost(
-    prefill: BoxView, decode: BoxView, link_bytes_per_s: float | None, question: Question
+    prefill: BoxView,
+    decode: BoxView,
+    link_bytes_per_s: float | None,
+    question: Question,
+    answer: float,
 ) -> Cost:
-    """The cost of reading on one box and writing on another (or the same, without a link)."""
+    """The cost of reading on one box and writing on another (or the same, without a link).
+
+    `answer` are the tokens that the answer will probably have.
+    """
     rate = prefill.prefill_tokens_per_s or 1.0
     prefill_s = max(1, question.prompt_tokens - prefill.cached_tokens) / rate
     wait_s = prefill.pending_prefill_tokens / rate
@@ -285,7 +292,7 @@ def _cost(
         held_up_s=0.0
         if prefill.box == decode.box
         else decode.pending_prefill_tokens / (decode.prefill_tokens_per_s or rate),
-        decode_s=_answer(question) * (decode.decode_step_s or 0.0),
+        decode_s=answer * (decode.decode_step_s or 0.0),
     )
 
 

@@ -127,6 +127,11 @@ class Scheduler:
         return len(self._waiting)
 
     @property
+    def prefilling(self) -> int:
+        """Requests being read."""
+        return len(self._prefilling)
+
+    @property
     def running(self) -> int:
         """Requests being read or decoded."""
         return len(self._prefilling) + len(self._decoding)

@@ -80,9 +80,12 @@ def hand_over(
     """
     last_s = pieces[-1].end_s
     begin_s: float | None = None
-    at_s = free_s
+    at_s, size, spent_s = free_s, -1.0, 0.0
     for piece in pieces:
-        spent_s = wire.seconds(piece.bytes)
+        if piece.bytes != size:
+            # Most pieces are as large as the one before.
+            size = piece.bytes
+            spent_s = wire.seconds(size)
         first_layer_s = piece.start_s + (piece.end_s - piece.start_s) / layers
         start_s = max(at_s, first_layer_s if overlap else last_s)
         at_s = start_s + spent_s

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from homesplit_engine.pages import BlockPool, blocks_for
 from homesplit_engine.request import Phase, Request
 from homesplit_engine.scheduler import Limits, PrefillWork, Scheduler, StepOutcome, StepPlan
-from msgspec import structs
 
 from homesplit.core.cost import StepClock
 from homesplit.core.counted_blocks import CountedBlocks
@@ -61,6 +60,8 @@ class SimWorker:
         self.told_s: list[float] = []
         """When the tokens of each step that wrote any left the router."""
         self._joining: list[Flight] = []
+        self._rest = 0
+        """Tokens of a prompt's last piece, where this leap over chunks ends with it; else 0."""
         self._left = 0
         """Steps until the first answer of the batch ends."""
         self._changed = True
@@ -94,6 +95,7 @@ class SimWorker:
         pieces = [(work.start, work.tokens) for work in plan.prefill]
         self.start_s = now_s
         self.ends_s = []
+        self._rest = 0
         self.growth_s = 0.0
         slower = self.together if beside else 1.0
         if self.sending > 1.0 and any(work.request.hand_over for work in plan.prefill):
@@ -114,10 +116,10 @@ class SimWorker:
         return True
 
     def _chunks_ahead(self, plan: StepPlan) -> int:
-        """Steps from this one on that each read a whole chunk of the same prompt, no last one.
+        """Steps from this one on that each read a chunk of the same prompt.
 
-        Who waits changes nothing about them; an answer that ends would, and so would others who
-        may find what was read.
+        Who waits changes nothing about them, but would share the last one's step; an answer that
+        ends would change them, and so would others who may find what was read.
         """
         work = plan.prefill[0]
         request, pool = work.request, self.scheduler.pool
@@ -125,21 +127,28 @@ class SimWorker:
             return 1
         if work.tokens != request.chunk_tokens:
             return 1
-        steps = (request.uncomputed - 1) // work.tokens
+        steps, rest = divmod(request.uncomputed - 1, work.tokens)
+        ends = self.scheduler.waiting == 0 and self.scheduler.prefilling == 1
         if not plan.decode:
-            return steps
-        steps = min(steps, self._left - 1)
-        return steps if steps > 1 and self._has_blocks(plan, steps) else 1
+            self._rest = rest + 1 if ends else 0
+            return steps + ends
+        found = min(steps + ends, self._left - 1)
+        if found <= 1 or not self._has_blocks(plan, found):
+            return 1
+        self._rest = rest + 1 if found > steps else 0
+        return found
 
     def _over_chunks(self, plan: StepPlan, steps: int, slower: float) -> bool:
         """Start a leap over so many chunks of one prompt, beside the answers of the plan."""
         work, batch, context = plan.prefill[0], len(plan.decode), plan.context_tokens
-        ends_s, at_s, start = self.ends_s, self.start_s, work.start
-        for _ in range(steps):
-            took_s = self.cost.step_seconds([(start, work.tokens)], batch, context)
+        ends_s, at_s, start, tokens = self.ends_s, self.start_s, work.start, work.tokens
+        last = steps if self._rest else 0
+        for step in range(1, steps + 1):
+            piece = (start, self._rest if step == last else tokens)
+            took_s = self.cost.step_seconds([piece], batch, context)
             at_s += took_s if slower == 1.0 else took_s * slower
             ends_s.append(at_s)
-            start, context = start + work.tokens, context + batch
+            start, context = start + tokens, context + batch
         self.steps, self.end_s = steps, at_s
         return True
 
@@ -172,8 +181,13 @@ class SimWorker:
         plan, pool = self.plan, self.scheduler.pool
         if plan is None or self.steps <= 1:
             return
-        taken = blocks_for(tokens, pool.block_tokens)
-        if self._more_blocks(plan, self.steps) + taken <= pool.blocks_available:
+        size, left = (
+            pool.block_tokens,
+            pool.blocks_available - blocks_for(tokens, pool.block_tokens),
+        )
+        if len(plan.decode) * (self.steps // size + 1) <= left:
+            return
+        if self._more_blocks(plan, self.steps) <= left:
             return
         self.interrupt(now_s)
         for request in plan.decode:
@@ -185,6 +199,13 @@ class SimWorker:
         if known > len(blocks) * pool.block_tokens:
             more = blocks_for(known, pool.block_tokens) - len(blocks)
             blocks += pool.allocate(more, after=blocks[-1])
+
+    def let_wait(self, now_s: float) -> None:
+        """Someone waits from now on: chunks that fill their step go on, but for the last one."""
+        if not self.ends_s:
+            self.interrupt(now_s)
+        elif self._rest and self.steps > 1 and now_s <= self.ends_s[-2]:
+            self._cut_chunks(self.steps - 1)
 
     def interrupt(self, now_s: float) -> bool:
         """Cut a leap at the end of the step that `now_s` falls into; True when it was cut."""
@@ -209,22 +230,33 @@ class SimWorker:
         if steps >= self.steps:
             return False
         del self.ends_s[steps:]
-        self.steps, self.end_s = steps, self.ends_s[-1]
+        self.steps, self.end_s, self._rest = steps, self.ends_s[-1], 0
         return True
 
-    def parts(self, work: PrefillWork) -> list[tuple[PrefillWork, float, float]]:
-        """What each step of this leap read of a prompt, with the step's start and end."""
+    def pieces(self, work: PrefillWork) -> list[tuple[int, float, float]]:
+        """What each step of this leap read of a prompt: tokens, and the step's start and end."""
         if not self.ends_s:
-            return [(work, self.start_s, self.end_s)]
-        starts_s, start = [self.start_s, *self.ends_s], work.start
-        found: list[tuple[PrefillWork, float, float]] = []
-        for start_s, end_s in zip(starts_s, self.ends_s, strict=False):
-            found.append((structs.replace(work, start=start), start_s, end_s))
-            start += work.tokens
+            return [(work.tokens, self.start_s, self.end_s)]
+        each = self.plan.prefill[0].tokens if self.plan else work.tokens
+        found: list[tuple[int, float, float]] = []
+        start_s = self.start_s
+        for end_s in self.ends_s:
+            found.append((each, start_s, end_s))
+            start_s = end_s
+        if self._rest:
+            found[-1] = (self._rest, *found[-1][1:])
         return found
 
-    def finish(self, plan: StepPlan) -> StepOutcome:
-        """Take in the step or leap: the scheduler is told of what it must act on.
+    def read(self, plan: StepPlan) -> tuple[PrefillWork, ...]:
+        """What the step or leap has read of prompts; a leap over chunks as one piece."""
+        if not self.ends_s:
+            return plan.prefill
+        work, rest = plan.prefill[0], self._rest
+        tokens = work.tokens * (self.steps - 1) + (rest or work.tokens)
+        return (PrefillWork(request=work.request, start=work.start, tokens=tokens, last=rest > 0),)
+
+    def finish(self, plan: StepPlan, read: tuple[PrefillWork, ...]) -> StepOutcome:
+        """Take in the step or leap, which has `read` so much: the scheduler must act on that.
 
         An answer that goes on only grows by its tokens, which needs nobody's decision.
         """
@@ -236,14 +268,15 @@ class SimWorker:
             self._changed = True
         if plan.decode:
             self._left -= self.steps
-        if not ending and not plan.prefill:
+        if not ending and not read:
             return _NOTHING
         sampled = {request.request_id: 0 for request in ending}
-        sampled.update({work.request.request_id: 0 for work in plan.prefill if work.last})
+        for work in read:
+            if work.last:
+                sampled[work.request.request_id] = 0
         left = plan
         if len(ending) < len(plan.decode) or self.steps > 1:
-            prefill = plan.prefill if self.steps == 1 else _joined(plan.prefill, self.steps)
-            left = StepPlan(step=plan.step, prefill=prefill, decode=tuple(ending))
+            left = StepPlan(step=plan.step, prefill=read, decode=tuple(ending))
         return self.scheduler.finish_step(left, sampled, now_s=self.end_s)
 
     def _write_on(self, decode: Sequence[Request]) -> None:
@@ -264,8 +297,8 @@ class SimWorker:
 
     def _write_last(self, decode: Sequence[Request]) -> list[Request]:
         """The same where some end: those are given back, before their last token."""
-        steps, ahead = self.steps, self.steps - 1
-        grown = [0] * steps
+        steps, ahead, size = self.steps, self.steps - 1, self.scheduler.pool.block_tokens
+        grown, grown_before = [0] * steps, [0] * ahead
         ending: list[Request] = []
         for request in decode:
             if request.phase is Phase.ENDED:
@@ -273,12 +306,13 @@ class SimWorker:
                 continue
             tokens = request.tokens
             known = len(tokens) + ahead
-            self._grow(request, known)
+            if known > len(request.blocks) * size:
+                self._grow(request, known)
             if known + 1 < request.prompt_tokens + request.max_tokens:
                 tokens += grown
                 request.computed += steps
             else:
-                tokens += grown[1:]
+                tokens += grown_before
                 request.computed += ahead
                 ending.append(request)
         return ending
@@ -298,11 +332,3 @@ class SimWorker:
             return [end_s + router_s for end_s in self.ends_s[:-1]]
         began_s, each_s, half_s = self.start_s + router_s, self.first_s, self.growth_s / 2.0
         return [began_s + i * (each_s + half_s * (i - 1)) for i in range(1, self.steps)]
-
-
-def _joined(prefill: Sequence[PrefillWork], steps: int) -> tuple[PrefillWork, ...]:
-    """What a leap over chunks has read, as one piece."""
-    return tuple(
-        PrefillWork(request=w.request, start=w.start, tokens=w.tokens * steps, last=w.last)
-        for w in prefill
-    )

@@ -7,6 +7,7 @@ model) and the sending (by the hand-off's arithmetic) are replaced.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Sequence
 
 from homesplit_engine.policy import BoxView, Decision, Question, decide, resume
@@ -162,21 +163,20 @@ class Simulation:
 
     def run(self) -> SimResult:
         """Run until everything that was offered has ended, or enough has."""
-        boxes = tuple(self.boxes.values())
-        while True:
-            step: SimWorker | None = None
+        boxes, events, done, never = tuple(self.boxes.values()), self.events, self.done, math.inf
+        enough = never if self.enough is None else self.enough
+        while len(done) < enough:
+            step, ends_s = None, never
             for box in boxes:
-                if box.plan is not None and (step is None or box.end_s < step.end_s):
-                    step = box
-            if self.events and (step is None or self.events[0][0] <= step.end_s):
-                self.now_s, _, what = heapq.heappop(self.events)
+                if box.plan is not None and (step is None or box.end_s < ends_s):
+                    step, ends_s = box, box.end_s
+            if events and (step is None or events[0][0] <= ends_s):
+                self.now_s, _, what = heapq.heappop(events)
                 what(self.now_s)
             elif step is not None:
-                self.now_s = step.end_s
+                self.now_s = ends_s
                 self._step_ended(step)
             else:
-                break
-            if self.enough is not None and len(self.done) >= self.enough:
                 break
         return self._result()
 
@@ -304,7 +304,10 @@ class Simulation:
             self._end(flight, "rejected", now_s)
             return
         self.board.join(request.request_id, flight)
-        self._wake(box, now_s)
+        if box.plan is None:
+            self._begin(box, now_s)
+        else:
+            box.let_wait(now_s)
 
     def _wake(self, box: SimWorker, now_s: float) -> None:
         if box.plan is None:
@@ -344,9 +347,10 @@ class Simulation:
         assert plan is not None
         now_s = box.end_s
         last_s = box.tell(plan, self.scene.router_s)
-        for work in plan.prefill:
+        read = box.read(plan)
+        for work in read:
             self._piece_read(box, work, last_s)
-        outcome = box.finish(plan)
+        outcome = box.finish(plan, read)
         for done in outcome.prefilled:
             flight = self.flights[done.request_id]
             flight.queue_s, flight.prefill_s = done.queue_s, done.prefill_s
@@ -374,10 +378,12 @@ class Simulation:
         if not flight.pieces and work.start > flight.send_from:
             cached = float((work.start - flight.send_from) * self.kv_bytes_per_token)
             self._piece(flight, box.start_s, box.start_s, cached)
-        for part, start_s, end_s in box.parts(work):
-            fresh = max(0, part.start + part.tokens - max(part.start, flight.send_from))
-            count = float(fresh * self.kv_bytes_per_token + (self.state_bytes if part.last else 0))
-            self._piece(flight, start_s, end_s, count)
+        start, pieces = work.start, box.pieces(work)
+        for left, (tokens, start_s, end_s) in enumerate(pieces, 1 - len(pieces)):
+            fresh = max(0, start + tokens - max(start, flight.send_from))
+            start += tokens
+            state = 0 if left or not work.last else self.state_bytes
+            self._piece(flight, start_s, end_s, float(fresh * self.kv_bytes_per_token + state))
 
     def _piece(self, flight: Flight, start_s: float, end_s: float, count: float) -> None:
         flight.pieces.append(Piece(start_s=start_s, end_s=end_s, bytes=count))
