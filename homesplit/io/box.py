@@ -51,8 +51,8 @@ class Box(ABC):
     async def forward(self, remote_host: str, remote_port: int) -> Forward:
         """Listen on a free loopback port here and carry it to `remote_host` as the box sees it."""
 
-    async def forwards(self) -> bool:
-        """Whether its SSH server carries ports to this machine."""
+    async def forwards(self, port: int) -> bool:
+        """Whether its SSH server carries this port of its loopback to this machine."""
         return True
 
     @contextlib.asynccontextmanager

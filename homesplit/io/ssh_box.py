@@ -16,7 +16,6 @@ from homesplit.io.shell import COMMAND
 from homesplit.io.ssh_route import Route
 
 _ASK_S = 10.0
-_DISCARD = 9
 _AGAIN_S = 0.25
 _REFUSALS = 12
 """With nothing of ours at work so many are final; an ended session may count for a moment more."""
@@ -133,11 +132,11 @@ class SshBox(Box):
             ) from error
         return _SshForward(listener)
 
-    async def forwards(self) -> bool:
-        """Whether its SSH server carries ports to this machine: asked by a port nobody has."""
+    async def forwards(self, port: int) -> bool:
+        """Whether its SSH server carries this port of its loopback to this machine."""
         try:
             async with asyncio.timeout(_ASK_S):
-                _, writer = await self.connection.open_connection("127.0.0.1", _DISCARD)
+                _, writer = await self.connection.open_connection("127.0.0.1", port)
         except asyncssh.ChannelOpenError as error:
             return error.code != OPEN_ADMINISTRATIVELY_PROHIBITED
         except (OSError, asyncssh.Error, TimeoutError):

@@ -258,7 +258,7 @@ async def _prepare(
     store = DeployStore(ctx.paths.deployments)
     options = options or UpOptions()
     folder = await asyncio.to_thread(resolve_model, ctx, model)
-    found = await survey(ctx, connections, boxes, folder)
+    found = await survey(ctx, connections, boxes, folder, options.port)
     for seen in found.boxes:
         if seen.owner and seen.owner.desk != store.desk_id() and not options.take_over:
             raise remote_root.held_by_other(seen.owner, seen.name)

@@ -19,12 +19,10 @@ from homesplit.io.platforms import fitting_python
 from homesplit.io.remote_process import ROLES, EnginePlace, Role
 from homesplit.io.wheelhouse import Wheelhouse, wheelhouse_key
 from homesplit.stages.deploy_link import choose_addresses, measured_rate
+from homesplit.stages.deploy_ports import choose_ports, choose_router_box
 from homesplit.stages.deploy_survey import SeenBox, Survey
 
-FIRST_PORT = 47610
 LOOPBACK = "127.0.0.1"
-_PORT_TRIES = 50
-_PORT_STEP = 10
 _ENV_BYTES = {"cpu": 1_265_000_000, "cuda": 7_000_000_000}
 """What the environment takes on disk, measured on Linux (CPU) and stated for CUDA."""
 _COMPILED_BYTES = 2_900_000
@@ -160,11 +158,9 @@ def make_blueprint(
     )
     kept = keys if ours else None
     addresses = choose_addresses(found.boxes, link)
-    router_box = _router_box(found.boxes, setting, memory if kept else None)
-    ports = {
-        seen.name: _choose_ports(seen, options.port, memory if kept else None)
-        for seen in found.boxes
-    }
+    known = memory if kept else None
+    ports = {seen.name: choose_ports(seen, options.port, known) for seen in found.boxes}
+    router_box = choose_router_box(found.boxes, setting, known, ports)
     dtype = options.dtype or _dtype(found.boxes)
     workers = tuple(
         WorkerAddress(
@@ -466,59 +462,6 @@ def _api_host(seen: SeenBox, wanted: str | None) -> str:
 def _an_address(seen: SeenBox) -> str:
     own = ", ".join(sorted(a for a in seen.facts.addresses if not a.startswith(("127.", "fe80:"))))
     return f"{seen.name} has: {own or 'none that it tells'}."
-
-
-def _router_box(boxes: Sequence[SeenBox], setting: ModeSetting, memory: Memory | None) -> str:
-    """Where the router is already, else the box that writes answers, if we reach a port there."""
-    open_to_us = [seen.name for seen in boxes if seen.forwards]
-    if not open_to_us:
-        raise DeployError(
-            "its SSH server forwards no ports, or only named ones; the router's API comes to this "
-            "machine by one.",
-            where=boxes[0].name,
-            do_next="Set `AllowTcpForwarding local` in /etc/ssh/sshd_config there, take out a "
-            "PermitOpen that names single ports, and restart it.",
-        )
-    if memory and memory.deployment.router_box in open_to_us:
-        return memory.deployment.router_box
-    return setting.decode_box if setting.decode_box in open_to_us else open_to_us[0]
-
-
-def _choose_ports(seen: SeenBox, first: int | None, memory: Memory | None) -> tuple[int, int, int]:
-    """Control, hand-off and API port: those in use by our own processes stay."""
-    old = memory.box(seen.name) if memory else None
-    if old and (first is None or old.control_port == first):
-        return old.control_port, old.kv_port, old.control_port + 2
-    own = _own_ports(seen)
-    busy = seen.facts.listening - own
-    start = first or FIRST_PORT
-    if not 1024 <= start <= 65000:
-        raise UsageError("--port must lie between 1024 and 65000.")
-    for tried in range(start, start + _PORT_TRIES * _PORT_STEP, _PORT_STEP):
-        taken = sorted(busy & {tried, tried + 1, tried + 2})
-        if not taken:
-            return tried, tried + 1, tried + 2
-        if first is not None:
-            raise DeployError(
-                f"port {taken[0]} is taken by another program.",
-                where=seen.name,
-                do_next="Choose another with --port, or leave --port out.",
-            )
-    raise DeployError(
-        f"no free ports from {start} on.",
-        where=seen.name,
-        do_next="Choose the first of three free ones with --port.",
-    )
-
-
-def _own_ports(seen: SeenBox) -> set[int]:
-    """Ports that our own processes hold there, which a restart frees."""
-    own: set[int] = set()
-    if seen.worker and seen.runs("worker"):
-        own |= {seen.worker.control_port, seen.worker.kv_port}
-    if seen.router and seen.runs("router"):
-        own.add(seen.router.http_port)
-    return own
 
 
 def _dtype(boxes: Sequence[SeenBox]) -> str:

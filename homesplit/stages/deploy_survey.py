@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +27,21 @@ from homesplit.stages.model import model_name
 
 _T = TypeVar("_T")
 
+FIRST_PORT = 47610
+_TRIES = 50
+_STEP = 10
+_DISCARD = 9
+"""Nobody listens there: asked for it, a server only says whether it would carry it."""
+
+
+def firsts(chosen: int | None) -> range:
+    """The ports that may be the first of a box's three, in the order in which they are tried."""
+    return (
+        range(FIRST_PORT, FIRST_PORT + _TRIES * _STEP, _STEP)
+        if chosen is None
+        else (range(chosen, chosen + 1))
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenBox:
@@ -41,13 +56,18 @@ class SeenBox:
     worker: WorkerConfig | None
     """The settings that lie there, None when there are none or others than we write."""
     router: RouterConfig | None
-    forwards: bool = True
-    """Whether its SSH server carries ports to this machine."""
+    open_ports: frozenset[int] | None = None
+    """Of the ports that the API may get, those that its SSH server carries to this machine where
+    it carries only some; None where it carries any."""
 
     @property
     def name(self) -> str:
         """The box's name."""
         return self.box.name
+
+    def carries(self, port: int) -> bool:
+        """Whether its SSH server carries that port to this machine."""
+        return self.open_ports is None or port in self.open_ports
 
     def runs(self, role: Role) -> bool:
         """Whether that process lives."""
@@ -77,7 +97,11 @@ class Survey:
 
 
 async def survey(
-    ctx: Context, connections: Connections, names: tuple[str, ...], folder: Path
+    ctx: Context,
+    connections: Connections,
+    names: tuple[str, ...],
+    folder: Path,
+    first_port: int | None = None,
 ) -> Survey:
     """Look at all boxes and at the model, at once; changes nothing."""
     check_names(names)
@@ -85,25 +109,26 @@ async def survey(
     hashing = asyncio.to_thread(model_store.describe_remembered, folder, memory_file)
     bundling = asyncio.to_thread(make_bundle)
     seen, manifest, bundle = await asyncio.gather(
-        together(look(connections, name) for name in names), hashing, bundling
+        together(look(connections, name, first_port) for name in names), hashing, bundling
     )
     await refuse_copies([each.box for each in seen])
     model = ModelHere(folder=folder, name=model_name(folder), manifest=manifest)
     return Survey(boxes=tuple(seen), model=model, bundle=bundle)
 
 
-async def look(connections: Connections, name: str) -> SeenBox:
+async def look(connections: Connections, name: str, first_port: int | None = None) -> SeenBox:
     """Connect to one box and see how it is."""
     box = await connections.connect(name)
     facts = await box_facts.read_facts(box)
     run = f"{facts.root}/run"
-    internet, forwards, processes, worker, router = await asyncio.gather(
+    internet, processes, worker, router = await asyncio.gather(
         box_facts.reaches_internet(box),
-        box.forwards(),
         remote_process.states(box, facts.root),
         read_settings(box, f"{run}/worker.json", WorkerConfig),
         read_settings(box, f"{run}/router.json", RouterConfig),
     )
+    api_ports = {first + 2 for first in firsts(first_port)}
+    api_ports |= {router.http_port} if router else set()
     return SeenBox(
         box=box,
         facts=facts,
@@ -113,8 +138,16 @@ async def look(connections: Connections, name: str) -> SeenBox:
         processes=processes,
         worker=worker,
         router=router,
-        forwards=forwards,
+        open_ports=await _open_ports(box, api_ports),
     )
+
+
+async def _open_ports(box: Box, wanted: Collection[int]) -> frozenset[int] | None:
+    """Of these, the ports that the box's SSH server carries; None where it carries any."""
+    if await box.forwards(_DISCARD):
+        return None
+    carried = await asyncio.gather(*(box.forwards(port) for port in wanted))
+    return frozenset(port for port, yes in zip(wanted, carried, strict=True) if yes)
 
 
 def check_names(names: tuple[str, ...]) -> None:

@@ -580,13 +580,26 @@ def test_what_superseded_versions_left_is_told_before_it_is_deleted() -> None:
 
 
 def test_the_router_is_where_its_port_can_be_carried_from_and_nowhere_else() -> None:
-    closed = {"forwards": False}
+    closed: dict[str, Any] = {"open_ports": frozenset[int]()}
     plan = blueprint(surveyed(seen("atlas", 11, **closed), seen("borea", 12)))
     assert (plan.router_box, plan.setting.decode_box) == ("borea", "atlas")
     with pytest.raises(DeployError, match="atlas: its SSH server forwards no ports") as caught:
         blueprint(surveyed(seen("atlas", 11, **closed), seen("borea", 12, **closed)))
     assert "AllowTcpForwarding" in (caught.value.do_next or "")
     assert "PermitOpen" in (caught.value.do_next or "")
+
+
+def test_the_api_gets_the_port_that_its_server_carries() -> None:
+    free, third = frozenset({47612, 47632}), frozenset({47632})
+    for open_ports, busy, port in ((free, set[int](), 47612), (free, {47610}, 47632)):
+        only: dict[str, Any] = {"open_ports": open_ports, "listening": frozenset(busy)}
+        plan = blueprint(surveyed(seen("atlas", 11, **only), seen("borea", 12, open_ports=third)))
+        assert (plan.router_box, plan.router_port) == ("atlas", port)
+    pair = surveyed(*(seen(name, open_ports=third) for name in PAIR))
+    assert blueprint(pair, port=47630).router_port == 47632
+    with pytest.raises(DeployError, match="only named ones") as caught:
+        blueprint(pair, port=47610)
+    assert "127.0.0.1:47612" in (caught.value.do_next or "")
 
 
 def test_a_home_that_takes_nothing_is_refused_before_anything_is_brought() -> None:

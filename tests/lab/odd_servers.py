@@ -49,6 +49,7 @@ ACCOUNTS = {
 SERVERS = {
     "few": (2201, "MaxSessions 1"),
     "unforwarded": (2202, "DisableForwarding yes"),
+    "one_port": (2211, "PermitOpen 127.0.0.1:47612"),
     "forced": (2203, "ForceCommand echo for backups only"),
     "impatient": (2204, "MaxAuthTries 3"),
     "jump": (2222, f"Banner {FOLDER}/banner"),

@@ -47,7 +47,7 @@ async def visit(host: str, home: Path, password: str) -> dict[str, object]:
             await box.write(file, _SECRET)
             same = await box.read(file) == _SECRET
             await box.run('rm "$HOME"/it*file*')
-            forwards = await box.forwards()
+            forwards = [await box.forwards(port) for port in (9, 47612)]
     except HomesplitError as error:
         return {"failed": str(error)}
     whole = [int(output.stdout) for output in said] == list(range(_AT_ONCE)) and same
