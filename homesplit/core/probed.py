@@ -52,7 +52,7 @@ def box_profile(
     """One box's profile from its facts and, when it has a Python, its measured rates."""
     device = device_of(facts)
     cpu, system = facts.get("cpu") or {}, facts.get("system") or {}
-    memory, unified = _memory(facts, device)
+    memory, unified = _memory(facts, device, (measured or {}).get("gpu"))
     rates = _rates(device, measured, at)
     return BoxProfile(
         name=name,
@@ -95,11 +95,15 @@ def _bytes(value: int | None, method: str, at: str) -> Reading:
     return Reading(value=float(value), unit="B", method=method, taken_at=at)
 
 
-def _memory(facts: dict[str, Any], device: str) -> tuple[Reading, bool]:
-    """What weights and KV may use, and whether GPU and CPU share it."""
+def _memory(facts: dict[str, Any], device: str, used: str | None) -> tuple[Reading, bool]:
+    """What weights and KV may use, and whether GPU and CPU share it.
+
+    Of several GPUs the engine has the one that the probe `used`, which CUDA puts first, not the
+    driver.
+    """
     known = facts.get("memory") or {}
     main, lent = known.get("available_bytes"), known.get("gpu_bytes")
-    gpus = _nvidia(facts)
+    gpus = sorted(_nvidia(facts), key=lambda gpu: gpu["name"] != used)
     free, own = (gpus[0].get("free_bytes"), gpus[0].get("memory_bytes")) if gpus else (None, None)
     if device == "cuda" and free is not None:
         return _bytes(free, f"free memory of {gpus[0]['name']}", ""), False
@@ -195,6 +199,9 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
     if quota is not None and quota < cores:
         told.append(f"a quota lets it use {quota:g} of {cores} cores")
     limit = (facts.get("memory") or {}).get("limit_bytes")
+    gpus = [gpu["name"] for gpu in facts.get("nvidia") or []]
+    if len(gpus) > 1:
+        told.append(f"the engine uses one of its {len(gpus)} NVIDIA GPUs ({', '.join(gpus)})")
     if limit is not None:
         told.append(f"a limit lets it use {size(limit)} of the machine's memory")
     return told

@@ -56,6 +56,7 @@ def measure_box(
         "schema": SCHEMA,
         "python": "%d.%d.%d" % sys.version_info[:3],
         "device": device,
+        "gpu": compute.gpu_name(device),
         "flops_per_s": dict((dtype, unknown(OVER)) for dtype in compute.DTYPES),
         "memory": memory.measure_memory(budget.left() * 0.25, available_bytes, say),
         "idle_w": unknown(OVER),

@@ -34,6 +34,17 @@ def device_name() -> str:
     return "mps" if mps is not None and mps.is_available() else "cpu"
 
 
+def gpu_name(device: str) -> Optional[str]:
+    """The NVIDIA GPU that the engine gets, as its driver calls it; None without one."""
+    torch = torch_module()
+    if device != "cuda" or torch is None:
+        return None
+    try:
+        return str(torch.cuda.get_device_name(0))
+    except (RuntimeError, AssertionError):
+        return None
+
+
 def measure_compute(budget: Budget, blas: Optional[str], say: Say) -> Dict[str, Figure]:
     """Operations per second (2 n^3 / t) by dtype within the budget; median over repeats."""
     torch = torch_module()

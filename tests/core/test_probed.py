@@ -141,6 +141,18 @@ def test_of_a_gpu_cut_into_instances_a_program_gets_the_first() -> None:
     )
 
 
+def test_of_several_gpus_the_memory_is_that_of_the_one_that_cuda_gives() -> None:
+    gpus = [
+        {"name": name, "memory_bytes": size << 30, "free_bytes": size << 30, "driver": "580"}
+        for name, size in (("GTX 1050", 2), ("RTX 3090", 24))
+    ]
+    for used, gigabytes in (("RTX 3090", 24), ("GTX 1050", 2), (None, 2)):
+        measured = {"device": "cuda", "gpu": used}
+        box = box_profile("a", None, {**facts(), "nvidia": gpus}, measured, at="")
+        assert box.memory_bytes.value == gigabytes << 30
+        assert any("one of its 2 NVIDIA GPUs" in word for word in box.warnings)
+
+
 def test_an_nvidia_gpu_whose_driver_does_not_answer_is_named_with_what_to_try() -> None:
     silent = {"maker": "NVIDIA", "name": "AD102", "driver": "nvidia", "memory_bytes": None}
     box = box_profile("a", None, {**facts(), "graphics": [silent]}, None, at="")
