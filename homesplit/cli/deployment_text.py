@@ -34,16 +34,19 @@ def plan_lines(plan: DeployPlan) -> list[str]:
 def deployment_lines(deployment: Deployment) -> list[str]:
     """How a deployment stands."""
     setting = deployment.setting
-    lines = [f"{deployment.model} in mode {setting.mode}, {setting.prefill} prefill"]
+    known = f"{deployment.model} in mode {setting.mode}, {setting.prefill} prefill"
+    lines = [known if deployment.model else "What is deployed there can't be told:"]
     if deployment.held_by:
         lines.append(f"  {deployment.held_by}")
     for box in deployment.boxes:
         pid = f" (pid {box.pid})" if box.pid else ""
-        lines.append(f"  {box.box} worker at {box.address}: {box.state}{pid}{_why(box.why)}")
-    lines.append(
-        f"  {deployment.router_box} router at 127.0.0.1:{deployment.router_port} there: "
-        f"{deployment.router_state}{_why(deployment.router_why)}"
-    )
+        at = f" at {box.address}" if box.address else ""
+        lines.append(f"  {box.box} worker{at}: {box.state}{pid}{_why(box.why)}")
+    if deployment.router_port:
+        lines.append(
+            f"  {deployment.router_box} router at 127.0.0.1:{deployment.router_port} there: "
+            f"{deployment.router_state}{_why(deployment.router_why)}"
+        )
     if deployment.api_address:
         host = deployment.api_address
         at = f"[{host}]" if ":" in host else host

@@ -13,7 +13,7 @@ SHOW_HOST_KEYS = "cat /etc/ssh/ssh_host_*_key.pub | ssh-keygen -lf -"
 """The command that tells, on a box, the fingerprints of whatever keys it has."""
 _LONGEST_NAME = 63
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
-_NO_ZONE = "a link-local IPv6 address without its zone (%interface) can't be dialled"
+NO_ZONE = "a link-local IPv6 address without its zone (%interface) can't be dialled"
 
 
 class Hint(Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ def clean_name(raw: str) -> str | None:
 
 def address_trouble(address: str, port: int) -> str | None:
     """Why an address can't lead to another machine, None when it may."""
-    bare, _, zone = address.partition("%")
+    bare = address.partition("%")[0]
     try:
         parsed = ipaddress.ip_address(bare)
     except ValueError:
@@ -69,9 +69,17 @@ def address_trouble(address: str, port: int) -> str | None:
         return "a loopback address leads back to this machine"
     if parsed.is_unspecified or parsed.is_multicast:
         return "not the address of a machine"
-    if parsed.version == 6 and parsed.is_link_local and not zone:
-        return _NO_ZONE
-    return None
+    return NO_ZONE if lacks_zone(address) else None
+
+
+def lacks_zone(address: str) -> bool:
+    """Whether this is a link-local IPv6 address that doesn't say on which interface."""
+    bare, _, zone = address.partition("%")
+    try:
+        parsed = ipaddress.ip_address(bare)
+    except ValueError:
+        return False
+    return parsed.version == 6 and parsed.is_link_local and not zone
 
 
 def merge(tried: Iterable[Tried], *, own_key: str | None = None) -> tuple[FoundBox, ...]:

@@ -16,7 +16,7 @@ from zeroconf import Error as ZeroconfError
 from zeroconf import IPVersion, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from homesplit.core.found import Hint, Tried, address_trouble, clean_name
+from homesplit.core.found import NO_ZONE, Hint, Tried, address_trouble, clean_name, lacks_zone
 from homesplit.errors import HomesplitError
 from homesplit.io import known_hosts, ssh_config, ssh_errors
 from homesplit.io.box_store import load_boxes
@@ -294,6 +294,8 @@ async def _try(hint: Hint, trust_files: Sequence[Path]) -> Tried:
     if hint.target is not None:
         return Tried(hint=hint, why="reached over a jump host; tried when it is used")
     address = hint.address
+    if lacks_zone(address):
+        return Tried(hint=hint, why=NO_ZONE)
     if hint.found_by in ("ssh config", "typed"):
         resolved = await _resolve_name(address)
         if resolved is None:
@@ -349,7 +351,15 @@ async def _resolve_name(host: str) -> str | None:
             found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError, UnicodeError):
         return None
-    return str(found[0][4][0]) if found else None
+    return scoped(str(found[0][4][0]), *found[0][4][1:]) if found else None
+
+
+def scoped(address: str, *where: Any) -> str:
+    """An address as it can be dialled: a link-local one with its interface."""
+    zone = where[-1] if len(where) == 3 else 0
+    with contextlib.suppress(OSError):
+        return f"{address}%{socket.if_indextoname(zone)}" if zone else address
+    return address
 
 
 def _interface_to(address: str, port: int) -> str | None:

@@ -7,6 +7,7 @@ import socket
 
 import asyncssh
 
+from homesplit.core.found import NO_ZONE, lacks_zone
 from homesplit.errors import UnreachableError
 
 _REFUSED = {errno.ECONNREFUSED}
@@ -66,6 +67,11 @@ def sentence(error: BaseException, *, at: str, seconds: float) -> tuple[str, str
                 f"{at} refuses the connection: nothing listens there.",
                 "Turn on its SSH server (Linux: install openssh-server; "
                 "macOS: System Settings, General, Sharing, Remote Login), or check the port.",
+            )
+        case OSError() if lacks_zone(at.rpartition(":")[0]):
+            return (
+                f"{at} can't be reached: {NO_ZONE}.",
+                "Name it with the interface of this machine that leads there, as in fe80::1%eth0.",
             )
         case OSError() if error.errno in _NO_ROUTE:
             return (

@@ -20,6 +20,7 @@ from homesplit.io.discovery import (
     configured_hints,
     hints_of,
     own_announcement,
+    scoped,
     try_hints,
 )
 from homesplit.io.known_hosts import remember
@@ -166,16 +167,25 @@ async def test_a_server_is_known_by_its_key_and_a_closed_port_says_why(
         Hint(name="a", address="127.0.0.1", port=port, found_by="typed"),
         Hint(name="b", address="127.0.0.1", port=1, found_by="typed"),
         Hint(name="c", address="fe80::1", port=22, found_by="mDNS: ssh"),
+        Hint(name="d", address="fe80::1", port=22, found_by="typed"),
     ]
     known = tmp_path / "known_hosts"
-    live, dead, zoneless = await try_hints(hints, [known])
+    live, dead, zoneless, typed = await try_hints(hints, [known])
     assert (live.host_key, live.trusted, live.why) == (key.get_fingerprint(), False, None)
     assert "refuses" in (dead.why or "")
     assert "zone" in (zoneless.why or "")
+    assert zoneless.why == typed.why
     remember(known, [f"[127.0.0.1]:{port}"], key.convert_to_public())
     (again,) = await try_hints(hints[:1], [known])
     assert again.trusted
     server.close()
+
+
+def test_a_link_local_address_keeps_the_interface_it_was_named_with() -> None:
+    number, name = socket.if_nameindex()[0]
+    assert scoped("fe80::1", 22, 0, number) == f"fe80::1%{name}"
+    assert scoped("fe80::1", 22, 0, 0) == "fe80::1"
+    assert scoped("10.0.0.5", 22) == "10.0.0.5"
 
 
 async def test_hosts_of_the_ssh_configuration_are_hints_with_include_and_without_wildcards(

@@ -116,7 +116,8 @@ async def test_a_locked_key_is_opened_by_the_passphrase_and_a_wrong_one_asks_aga
     ask = Asked(secrets=["wrong", "open"])
     async with lab.connections(ask) as connections:
         await connections.connect("box")
-    assert len([a for a in ask.asked if "Passphrase" in a]) == 2
+    first, second = [a for a in ask.asked if "Passphrase" in a]
+    assert second == f"That was not accepted. {first}"
 
 
 async def test_a_password_is_asked_for_when_no_key_fits(lab: Lab) -> None:
@@ -150,6 +151,13 @@ async def test_a_server_that_is_not_ssh_is_told_within_the_deadline(lab: Lab) ->
         with pytest.raises(UnreachableError, match=r"SSH"):
             await connections.connect(f"127.0.0.1:{port}")
     server.close()
+
+
+async def test_a_link_local_address_without_its_interface_is_told_as_that(lab: Lab) -> None:
+    async with lab.connections(Asked()) as connections:
+        with pytest.raises(UnreachableError, match="without its zone") as caught:
+            await connections.connect("me@[fe80::1]:2222")
+    assert "%eth0" in (caught.value.do_next or "")
 
 
 async def test_a_silent_server_runs_into_the_deadline(lab: Lab) -> None:
@@ -199,7 +207,7 @@ async def test_a_later_hop_is_opened_by_its_passphrase_and_the_box_by_its_passwo
         box = await connections.connect("box")
         assert (await box.run("echo through both")).stdout == "through both\n"
     asked = [a for a in ask.asked if not a.startswith("SHA256")]
-    assert [a.split()[0] for a in asked] == ["Passphrase", "Passphrase", "Password", "Password"]
+    assert [a.split()[0] for a in asked] == ["Passphrase", "Passphrase", "Password", "That"]
 
 
 async def test_a_stopped_middle_hop_is_named_within_the_deadline(
