@@ -17,6 +17,7 @@ import torch
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from homesplit_engine.first_touch import FirstTouch, Stretch
 from homesplit_engine.large_pages import LargePages
 from homesplit_engine.pages import blocks_for
 
@@ -54,16 +55,20 @@ class Place:
         self.first: int | None = None
         """The first slot when all blocks are neighbours, else None."""
 
-    def follow(self, blocks: Sequence[int]) -> None:
-        """Takes in the request's blocks, which mostly grew by none or one since last time."""
+    def follow(self, blocks: Sequence[int]) -> bool:
+        """Takes in the request's blocks, which mostly grew by none or one since last time.
+
+        Returns whether they changed.
+        """
         if len(blocks) == len(self._blocks) and blocks[-1] == self._blocks[-1]:
-            return
+            return False
         self._blocks = list(blocks)
         self._index = None
         run = blocks[0] + len(blocks) - 1 == blocks[-1] and all(
             block == blocks[0] + offset for offset, block in enumerate(blocks)
         )
         self.first = blocks[0] * self._size if run else None
+        return True
 
     def slots(self, start: int, end: int) -> list[int]:
         """The slots of tokens [start, end)."""
@@ -98,6 +103,9 @@ class KvPool:
             _empty((2, slots, heads, width), shape.dtype, device, memory)
             for heads, width in zip(shape.kv_heads, shape.head_dim, strict=True)
         ]
+        self.first_touch = FirstTouch(
+            _stretches(self.layers) if device.type == "cpu" else (), slots
+        )
         # Views of these, made once: a decode step would spend longer making them than reading.
         self.keys_and_values = [(layer[0], layer[1]) for layer in self.layers]
         """K and V of each layer, slots x heads x width."""
@@ -108,6 +116,10 @@ class KvPool:
             [(k.numpy(), v.numpy()) for k, v in self.keys_and_values] if seen else []
         )
         """`keys_and_values` as arrays; empty where numpy doesn't see the memory."""
+
+    def in_use(self, blocks: Sequence[int]) -> None:
+        """These blocks belong to a request now; memory after them will be wanted soon."""
+        self.first_touch.reached((max(blocks) + 1) * self.block_tokens)
 
     def store(
         self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -149,6 +161,16 @@ class KvPool:
             pool[:, place.first + start : place.first + end].copy_(values)
         else:
             pool.index_copy_(1, place.index(start, end), values.to(pool.device))
+
+
+def _stretches(layers: Sequence[torch.Tensor]) -> list[Stretch]:
+    """K and V of each layer as bytes."""
+    halves = [half for layer in layers for half in layer.unbind(0)]
+    return [
+        Stretch(half.flatten().view(torch.uint8).numpy(), half[:1].nbytes)
+        for half in halves
+        if half.numel()
+    ]
 
 
 def _empty(

@@ -59,8 +59,9 @@ class Runner:
         """Where a request's tokens lie; follows its growing list of blocks."""
         place = request.place
         if not isinstance(place, Place):
-            place = request.place = self.pool.place(request.blocks)
-        place.follow(request.blocks)
+            place = request.place = Place(self.pool.block_tokens, self.pool.device)
+        if place.follow(request.blocks):
+            self.pool.in_use(request.blocks)
         return place
 
     def _logits(
