@@ -60,6 +60,8 @@ say home "$HOME"
 say user "$(id -un)"
 say system "$(uname -s)"
 say machine "$(uname -m)"
+# A kernel of 64 bits may run a system of 32, as on many a Raspberry Pi.
+say bits "$(getconf LONG_BIT 2>/dev/null)"
 if ldd --version 2>&1 | grep -qi musl; then say libc musl
 else say libc "$(getconf GNU_LIBC_VERSION 2>/dev/null)"; fi
 for p in python3.13 python3.12 python3.11 python3.14 python3; do
@@ -145,6 +147,8 @@ class BoxFacts:
     user: str
     system: str
     machine: str
+    bits: int | None = None
+    """Of the system's programs, which may be fewer than the kernel's."""
     libc: str = ""
     pythons: tuple[Python, ...] = ()
     free_bytes: int | None = None
@@ -233,6 +237,7 @@ def parse(text: str, box: str) -> BoxFacts:
         user=one["user"],
         system=one["system"],
         machine=one["machine"],
+        bits=count(one.get("bits", "")),
         libc=one.get("libc", ""),
         pythons=tuple(p for p in map(_python, many.get("python", [])) if p),
         free_bytes=None if free is None else free * 1024,

@@ -59,17 +59,39 @@ def target_of(facts: BoxFacts, box: str) -> Target:
             do_next="Use a Linux or macOS box (on Windows: WSL).",
         )
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(facts.machine, facts.machine)
-    if facts.system == "Darwin" and machine == "aarch64":
+    found = re.search(r"(\d+)\.(\d+)", facts.libc)
+    glibc = (int(found[1]), int(found[2])) if found else None
+    if why := _unfit(facts, machine, glibc):
+        raise DeployError(why, where=box, do_next="Use another box, or a newer system on this one.")
+    if facts.system == "Darwin":
         machine = "arm64"
-    glibc = re.search(r"(\d+)\.(\d+)", facts.libc)
     return Target(
         system=facts.system,
         machine=machine,
         libc="musl" if facts.libc == "musl" else "glibc",
-        glibc=(int(glibc[1]), int(glibc[2])) if glibc else (2, 28),
+        glibc=glibc or _LEAST_GLIBC,
         python=python_minor(facts) or PYTHONS[0],
         accelerator="cuda" if facts.device == "cuda" else "cpu",
     )
+
+
+def _unfit(facts: BoxFacts, machine: str, glibc: tuple[int, int] | None) -> str | None:
+    """Why torch has no packages for such a system, None when it has."""
+    if facts.bits == 32 or machine not in ("x86_64", "aarch64"):
+        kind = "a 32-bit system" if facts.bits == 32 else f"a processor of the kind {machine}"
+        return f"it has {kind}, for which torch has no packages (only x86_64 and ARM of 64 bits)."
+    if facts.system == "Darwin" and machine == "x86_64":
+        return "it is a Mac with an Intel processor, for which torch has no packages any more."
+    if glibc is not None and glibc < _LEAST_GLIBC:
+        return (
+            f"its C library is glibc {glibc[0]}.{glibc[1]}, and torch's packages need "
+            f"{_LEAST_GLIBC[0]}.{_LEAST_GLIBC[1]} (Debian 10, Ubuntu 18.10, RHEL 8 or newer)."
+        )
+    return None
+
+
+_LEAST_GLIBC = (2, 28)
+"""What torch's wheels of today are made for (their tag is manylinux_2_28)."""
 
 
 def python_minor(facts: BoxFacts) -> tuple[int, int] | None:

@@ -100,6 +100,25 @@ def test_each_kind_of_box_has_its_packages(
     assert target_from_key(key).key == key
 
 
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("system=Linux\nmachine=armv7l\nbits=32", "a 32-bit system"),
+        ("system=Linux\nmachine=aarch64\nbits=32", "a 32-bit system"),
+        ("system=Linux\nmachine=riscv64\nbits=64", "riscv64"),
+        ("system=Darwin\nmachine=x86_64\nbits=64", "Intel"),
+        ("system=Linux\nmachine=x86_64\nbits=64\nlibc=glibc 2.17", "glibc 2.17"),
+        ("system=FreeBSD\nmachine=amd64", "FreeBSD"),
+    ],
+)
+def test_a_system_that_torch_has_no_packages_for_says_so_before_anything_is_fetched(
+    lines: str, says: str
+) -> None:
+    facts = parse(f"home=/h\nuser=u\n{lines}", "old")
+    with pytest.raises(DeployError, match=says):
+        target_of(facts, "old")
+
+
 def test_a_platform_that_is_none_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="no platform"):
         target_from_key("windows-x86_64")
