@@ -48,6 +48,7 @@ class Login:
         secrets_left = _SECRET_TRIES
         unlocked: list[asyncssh.SSHKey] = []
         password: str | None = None
+        refused: str | None = None
         while True:
             outcome = await attempt.make([*unlocked, *keys.open], keys, password)
             if isinstance(outcome, asyncssh.SSHClientConnection):
@@ -64,7 +65,8 @@ class Login:
             secrets_left -= 1
             question, who = attempt.question, f"{route.user} on {route.box}"
             asked = f"{question} ({who}): " if question else f"Password of {who}: "
-            secret = await self._secret(asked)
+            secret = await self._secret(_again(asked) if asked == refused else asked)
+            refused = asked
             if secret is None:
                 raise _refused(route, keys, len(unlocked), wants_password=True)
             if question:
@@ -119,8 +121,9 @@ class Login:
         if len(unlocked) >= len(keys.locked):
             return None
         path = keys.locked[len(unlocked)]
-        for _ in range(_SECRET_TRIES):
-            passphrase = await self._secret(f"Passphrase of {path} (for {route.box}): ")
+        asked = f"Passphrase of {path} (for {route.box}): "
+        for tried in range(_SECRET_TRIES):
+            passphrase = await self._secret(_again(asked) if tried else asked)
             if passphrase is None:
                 return None
             key = await asyncio.to_thread(ssh_keys.unlock, path, passphrase)
@@ -135,6 +138,11 @@ class Login:
     async def _secret(self, prompt: str) -> str | None:
         async with self._asking:
             return await self._ask.secret(prompt)
+
+
+def _again(question: str) -> str:
+    """A question for what was just given wrongly."""
+    return f"That was not accepted. {question}"
 
 
 def _refused(

@@ -122,6 +122,8 @@ class HomesplitApp(App[None]):
             for name in road.SCREENS:
                 yield partial(self._init_mode, name)
             yield partial(get_ready, self, HELP, HELP_OF[self.current_mode])
+            chat = importlib.import_module("homesplit.tui.screens.chat")
+            yield partial(chat.get_ready, self, self.controller)
             yield self._on_ready
 
     def _get_ready(self, steps: Sequence[Callable[[], object]]) -> None:

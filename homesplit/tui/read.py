@@ -17,7 +17,7 @@ def get_ready(app: App[Any], title: str, draw: Draw) -> None:
     kept = Reading(title, draw)
     app.install_screen(kept, KEPT)
     _ = app._get_screen(kept)  # pyright: ignore[reportPrivateUsage]
-    kept.call_later(kept.lay_out)
+    kept.call_later(kept.make_ready)
 
 
 def read(app: App[Any], title: str, draw: Draw | str) -> None:

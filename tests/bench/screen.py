@@ -301,12 +301,16 @@ def at_true_speed(args: argparse.Namespace, home: Path) -> dict[str, Any]:
         painted = terminal.drain(args.seconds)
         share = (terminal.cpu_s() - cpu_s) / (time.monotonic() - began_s)
         waits = list(_zooms(terminal, args.keys))
-        dialogs = list(_dialogs(terminal, max(args.keys // 4, 1)))
+        helped, chatted = (
+            list(_dialogs(terminal, key, word, max(args.keys // 2, 1)))
+            for key, word in ((b"?", b"Keys on this screen"), (b"c", b"Chat with the model"))
+        )
         return {
             "core_share": share,
             "painted_bytes_per_s": painted / args.seconds,
             "keys": waits,
-            "dialogs": dialogs,
+            "helped": helped,
+            "chatted": chatted,
             "rss_bytes": terminal.rss_bytes(),
         }
 
@@ -322,13 +326,13 @@ def _zooms(terminal: Terminal, count: int) -> Iterator[Answer]:
         yield took_s, terminal.queued_s() - queued_s
 
 
-def _dialogs(terminal: Terminal, count: int) -> Iterator[Answer]:
-    """Open the help, which lies over the screen that moves on."""
+def _dialogs(terminal: Terminal, key: bytes, word: bytes, count: int) -> Iterator[Answer]:
+    """Open what lies over the screen that moves on, again and again."""
     dice = random.Random(2)
     for _ in range(count):
         terminal.drain(dice.uniform(0.2, 0.6))
-        queued_s, pressed_s = terminal.queued_s(), terminal.press(b"?")
-        took_s = terminal.until(b"Keys on this screen", 20) - pressed_s
+        queued_s, pressed_s = terminal.queued_s(), terminal.press(key)
+        took_s = terminal.until(word, 20) - pressed_s
         yield took_s, terminal.queued_s() - queued_s
         terminal.press(b"\x1b")
         terminal.drain(0.3)
@@ -371,7 +375,8 @@ def report(args: argparse.Namespace, found: dict[str, Any]) -> str:
         (f"core while {args.rate:g} requests/s end", found["core_share"] * 100, 5.0, "%"),
         ("memory then", found["rss_bytes"] / MIB, RSS_BYTES / MIB, "MiB"),
         *_answers("key answered", found["keys"]),
-        *_answers("help opened", found["dialogs"]),
+        *_answers("help opened", found["helped"]),
+        *_answers("chat opened", found["chatted"]),
     ]
     lines = [
         "# The screen: first paint, cost, keys, growth",

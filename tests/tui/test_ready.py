@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, cast
 
+import msgspec
+import pytest
 from textual.pilot import Pilot
 
+from homesplit.controller import Said
+from homesplit.core import events
 from homesplit.tui.app import HomesplitApp
 from homesplit.tui.read import KEPT, read
 from homesplit.tui.screens.base import StageScreen
@@ -106,3 +111,70 @@ async def test_a_kept_page_fits_a_window_that_changed_and_a_theme_that_did(
         assert max(len(line.rstrip()) for line in shown.split("\n")) <= 80
         ground = app.screen.query_one(".dialog").styles.background
         assert ground.brightness > 0.5
+
+
+def answered_in_one_word(app: HomesplitApp, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Every chat is answered at once; returns what each answer was asked after, as it grows."""
+    asked: list[list[str]] = []
+
+    async def chat(said: list[Said]) -> AsyncIterator[Said]:
+        asked.append([one.question for one in said])
+        said[-1].answer = f"Answer {len(asked)}."
+        yield said[-1]
+
+    monkeypatch.setattr(app.controller, "chat", chat)
+    return asked
+
+
+async def test_what_was_said_in_the_chat_is_there_when_it_is_opened_again(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready_app(make_app) as (app, pilot):
+        asked = answered_in_one_word(app, monkeypatch)
+        await press(pilot, "4", "c", "h", "i", "enter")
+        await until(lambda: "Answer 1." in picture(app))
+        await press(pilot, "escape", "c")
+        assert "Answer 1." in picture(app)
+        await press(pilot, "o", "enter")
+        await until(lambda: "Answer 2." in picture(app))
+        assert asked == [["hi"], ["hi", "o"]]
+
+
+async def test_another_deployment_is_not_asked_what_the_last_one_was(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready_app(make_app) as (app, pilot):
+        answered_in_one_word(app, monkeypatch)
+        await press(pilot, "4", "c", "h", "i", "enter")
+        await until(lambda: "Answer 1." in picture(app))
+        await press(pilot, "escape")
+        served = app.controller.state.deployment
+        assert served is not None
+        app.controller.emit(
+            events.DeploymentSeen(deployment=msgspec.structs.replace(served, id="another"))
+        )
+        await press(pilot, "c")
+        assert "Answer 1." not in picture(app)
+        assert "What you send is one more request" in picture(app)
+
+
+async def test_an_answer_is_given_up_with_the_chat_that_it_is_written_into(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[str] = []
+
+    async def chat(said: list[Said]) -> AsyncIterator[Said]:
+        try:
+            said[-1].answer = "It begins"
+            yield said[-1]
+            await asyncio.Event().wait()
+        finally:
+            ends.append("given up")
+
+    async with ready_app(make_app) as (app, pilot):
+        monkeypatch.setattr(app.controller, "chat", chat)
+        await press(pilot, "4", "c", "h", "i", "enter")
+        await until(lambda: "It begins" in picture(app))
+        assert ends == []
+        await press(pilot, "escape")
+        await until(lambda: ends == ["given up"])

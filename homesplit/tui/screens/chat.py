@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import work
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input
@@ -18,9 +18,20 @@ from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import numbers
 from homesplit.view.spans import EMPTY, Line, Lines, Span, line, wrap
 
+KEPT = "chat"
+
+
+def get_ready(app: App[Any], controller: Controller) -> None:
+    """Make the one chat there is, which is kept when it is closed."""
+    if not app.is_screen_installed(KEPT):
+        made = ChatScreen(controller)
+        app.install_screen(made, KEPT)
+        _ = app._get_screen(made)  # pyright: ignore[reportPrivateUsage]
+        made.call_later(made.make_ready)
+
 
 class ChatScreen(Over[None]):
-    """A dialog over Monitor, so that the strips behind it go on."""
+    """A dialog over Monitor, so that the strips behind it go on; what was said in it stays."""
 
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Back")]
@@ -29,6 +40,7 @@ class ChatScreen(Over[None]):
         super().__init__()
         self.controller = controller
         self._said: list[Said] = []
+        self._talks_to: str | None = None
 
     def compose(self) -> ComposeResult:
         """What was said, and a line to say more."""
@@ -51,6 +63,15 @@ class ChatScreen(Over[None]):
                 "dim",
             )
         return tuple(row for said in self._said for row in _said_lines(said, width))
+
+    def on_screen_resume(self) -> None:
+        """Another deployment knows nothing of what was said to the last one."""
+        deployment = self.controller.state.deployment
+        talks_to = deployment.id if deployment is not None else None
+        if talks_to != self._talks_to:
+            self._talks_to = talks_to
+            self._said.clear()
+            self._redraw()
 
     def on_input_submitted(self) -> None:
         """Enter sends what was typed."""
@@ -84,6 +105,7 @@ class ChatScreen(Over[None]):
 
     def action_close(self) -> None:
         """Back to Monitor; an answer that is still being written is given up."""
+        self.workers.cancel_node(self)
         self.dismiss(None)
 
 

@@ -15,8 +15,8 @@ from homesplit.controller import Controller
 from homesplit.core.engine_state import MAX_RECORDS, Done
 from homesplit.tui.ask import ask
 from homesplit.tui.read import read
+from homesplit.tui.screens import chat
 from homesplit.tui.screens.base import StageScreen
-from homesplit.tui.screens.chat import ChatScreen
 from homesplit.tui.screens.dialogs import Question
 from homesplit.tui.screens.pick import Pick
 from homesplit.tui.widgets.lines import LinesView, MovingLines, subtitle
@@ -345,4 +345,5 @@ class MonitorScreen(StageScreen):
         if not road.is_serving(self.state):
             self.tell("Nothing is running to talk to: 3 deploys.")
             return
-        self.app.push_screen(ChatScreen(self.controller))
+        chat.get_ready(self.app, self.controller)
+        self.app.push_screen(chat.KEPT)

@@ -57,6 +57,14 @@ class Over(ModalScreen[_T]):
         self._layout_required = False
         self._refresh_layout(self.app.size)
 
+    def make_ready(self) -> None:
+        """Lay it out and draw it unseen, so that its first opening is as quick as any other."""
+        self.lay_out()
+        # A scroll bar that this has brought is styled otherwise as it resumes.
+        self.update_node_styles(animate=False)
+        self.lay_out()
+        self._compositor.render_strips(self.app.size)
+
     def _behind(self) -> Screen[object] | None:
         """The screen that this one lies on."""
         stack = self.app.screen_stack
