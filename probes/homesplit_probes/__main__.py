@@ -46,8 +46,9 @@ def measure_box(
     What is told first says of the rest that its time was over, so that the last word counts
     even if the box stalls and the desk stops waiting.
     """
-    from homesplit_probes import compute, memory, power, throttle
+    from homesplit_probes import compute, memory, methods, power, throttle
 
+    methods.bound_threads()
     budget, before = Budget(seconds), throttle.counts()
     device = compute.device_name()
     if not available_bytes:

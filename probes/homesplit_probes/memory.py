@@ -26,7 +26,8 @@ def measure_memory(seconds: float, available_bytes: int, say: Say) -> Dict[str, 
     if device != "cpu":
         say("reading and copying %s memory" % device)
         return _device_rates(torch_module(), device, seconds)
-    size = buffer_bytes(last_level_cache_bytes(), available_bytes)
+    caches = last_level_caches()
+    size = buffer_bytes(max(caches), sum(caches), available_bytes)
     if size is None:
         why = "too little free memory for a buffer beyond the caches"
         return {"read": unknown(why), "copy": unknown(why)}
@@ -44,22 +45,42 @@ def measure_memory(seconds: float, available_bytes: int, say: Say) -> Dict[str, 
     }
 
 
-def buffer_bytes(cache_bytes: int, available_bytes: int) -> "int | None":
-    """At least four times the last-level cache, at most an eighth of what is free."""
-    wanted = max(_SMALLEST_BYTES, 4 * cache_bytes)
-    return wanted if wanted * 4 <= available_bytes else None
+def buffer_bytes(cache_bytes: int, all_caches_bytes: int, available_bytes: int) -> "int | None":
+    """At least four times the largest cache, and of all together where there is room for that.
+
+    Both buffers together take at most half of what is free.
+    """
+    least = max(_SMALLEST_BYTES, 4 * cache_bytes)
+    if least * 4 > available_bytes:
+        return None
+    beyond_all = min(4 * all_caches_bytes, max(_DEVICE_BYTES, 2 * all_caches_bytes))
+    return max(least, min(beyond_all, available_bytes // 4))
 
 
-def last_level_cache_bytes() -> int:
-    """Size of the largest cache as Linux tells it; 32 MiB where it doesn't."""
-    largest = 0
-    for path in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*/size"):
+def last_level_caches(cpus: str = "/sys/devices/system/cpu") -> List[int]:
+    """Sizes of the largest caches, each once however many cores share it; [32 MiB] if untold.
+
+    A processor of several dies has as many: what is spread over all cores must exceed their sum.
+    """
+    sizes: Dict[str, int] = {}
+    for folder in glob.glob(cpus + "/cpu[0-9]*/cache/index[0-9]*"):
         try:
-            with open(path) as file:
-                largest = max(largest, cache_size(file.read()))
+            cache = cache_size(_text(folder + "/size"))
         except (OSError, ValueError):
             continue
-    return largest or 32 * _MIB
+        try:
+            shared = _text(folder + "/shared_cpu_list")
+        except OSError:
+            shared = "all"
+        sizes[shared] = max(cache, sizes.get(shared, 0))
+    # Beside a cache that four cores share each has smaller ones of its own.
+    most = max(sizes.values(), default=0)
+    return [size for size in sizes.values() if 2 * size > most] or [32 * _MIB]
+
+
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read().strip()
 
 
 def cache_size(text: str) -> int:

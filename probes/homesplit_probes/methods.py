@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import math
 import os
-from typing import Any, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 SGEMM_SYMBOLS = ("cblas_sgemm", "scipy_cblas_sgemm", "scipy_cblas_sgemm64_", "cblas_sgemm64_")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What numeric libraries read once, when they are loaded."""
+_GROUPS, _OWN = "/sys/fs/cgroup", "/proc/self/cgroup"
 _BLAS_NAMES = ("openblas", "blis", "cblas", "blas")
 
 
@@ -47,9 +51,47 @@ def blas_sgemm(path: Optional[str] = None) -> Optional[Tuple[Any, str]]:
     return None
 
 
+def bound_threads() -> None:
+    """Before a numeric library is loaded: no more threads than a quota lets run at once."""
+    if usable_cores() < _cores():
+        for name in THREADS:
+            os.environ.setdefault(name, str(usable_cores()))
+
+
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Cores that this process may run on, fewer where a quota leaves less (rounded up)."""
+    quotas = _quotas()
+    return min([_cores(), *[max(1, math.ceil(quota)) for quota in quotas]])
+
+
+def _cores() -> int:
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+def _quotas() -> List[float]:
+    """Cores' worth that the own control group and those around it allow."""
+    group = next((line[3:] for line in _text(_OWN).splitlines() if line.startswith("0::")), "")
+    older = [_text(_GROUPS + "/cpu/cpu.cfs_%s_us" % word) for word in ("quota", "period")]
+    found = [" ".join(older)]
+    while True:
+        found.append(_text(_GROUPS + group + "/cpu.max"))
+        if not group.strip("/"):
+            break
+        group = group.rpartition("/")[0]
+    pairs = [text.split() for text in found]
+    return [
+        int(pair[0]) / int(pair[1])
+        for pair in pairs
+        if len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit() and int(pair[1])
+    ]
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return ""

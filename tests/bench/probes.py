@@ -163,7 +163,8 @@ def _fastest(timer: Any) -> float:
 
 def read_and_copy(args: argparse.Namespace, ratios: Ratios) -> None:
     """The probe's read and copy rates beside a C STREAM over as many bytes."""
-    size = memory.buffer_bytes(memory.last_level_cache_bytes(), 1 << 40)
+    caches = memory.last_level_caches()
+    size = memory.buffer_bytes(max(caches), sum(caches), 1 << 40)
     assert size is not None
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "stream"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import homesplit_probes
 import pytest
-from homesplit_probes import compute, memory, report
+from homesplit_probes import compute, memory, methods, report
 from homesplit_probes.budget import OVER
 
 from homesplit.io.probe_runner import bundle
@@ -66,11 +67,59 @@ def test_a_wide_middle_half_is_warned_of_and_one_outlier_is_not() -> None:
     assert report.figure([1, 1, 2, 2, 3, 3, 4, 4], "s", "m")["warnings"]
 
 
-def test_buffers_go_beyond_the_caches_or_say_that_they_cannot() -> None:
+@pytest.mark.parametrize(
+    ("largest", "together", "available", "size"),
+    [
+        (32, 32, 1024, 128),
+        (1, 2, 1024, 64),
+        (256, 256, 1024, None),
+        # Two dies, then eight: what is spread over all their cores must not fit their caches.
+        (32, 64, 16384, 256),
+        (32, 256, 65536, 1024),
+        (96, 1152, 65536, 2304),
+        # With little room at least four times one cache.
+        (32, 256, 1024, 256),
+        (32, 256, 512, 128),
+    ],
+)
+def test_buffers_go_beyond_the_caches_or_say_that_they_cannot(
+    largest: int, together: int, available: int, size: int | None
+) -> None:
     mib = 1 << 20
-    assert memory.buffer_bytes(32 * mib, 1024 * mib) == 128 * mib
-    assert memory.buffer_bytes(1 * mib, 1024 * mib) == 64 * mib
-    assert memory.buffer_bytes(256 * mib, 1024 * mib) is None
+    found = memory.buffer_bytes(largest * mib, together * mib, available * mib)
+    assert found == (None if size is None else size * mib)
+
+
+def test_of_all_caches_the_largest_count_each_once(tmp_path: Path) -> None:
+    assert memory.last_level_caches(str(tmp_path)) == [32 << 20]
+    for cpu, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")):
+        for index, size, cores in ((0, "32K", str(cpu)), (2, "512K", str(cpu)), (3, "32M", shared)):
+            folder = tmp_path / f"cpu{cpu}" / "cache" / f"index{index}"
+            folder.mkdir(parents=True)
+            (folder / "size").write_text(f"{size}\n")
+            (folder / "shared_cpu_list").write_text(f"{cores}\n")
+    assert memory.last_level_caches(str(tmp_path)) == [32 << 20, 32 << 20]
+
+
+def test_a_quota_bounds_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "_OWN", str(tmp_path / "own"))
+    monkeypatch.setattr(methods, "_GROUPS", str(tmp_path))
+    monkeypatch.setattr(methods, "_cores", lambda: 8)
+    for name in methods.THREADS:
+        monkeypatch.delenv(name, raising=False)
+    assert methods.usable_cores() == 8
+    methods.bound_threads()
+    assert not [name for name in methods.THREADS if name in os.environ]
+    (tmp_path / "own").write_text("0::/a/b\n")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    (tmp_path / "a" / "cpu.max").write_text("250000 100000\n")
+    assert methods.usable_cores() == 3
+    for name in methods.THREADS:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    methods.bound_threads()
+    assert {os.environ[name] for name in methods.THREADS} == {"3"}
 
 
 def test_cache_sizes_carry_their_unit() -> None:

@@ -19,8 +19,8 @@ from homesplit_engine.config import (
     load,
     write_ready,
 )
-from homesplit_engine.free_memory import available_bytes
 from homesplit_engine.keys import read_keys
+from homesplit_engine.limits import allowed_cores, available_bytes
 from homesplit_engine.open_files import allow_open_files
 from homesplit_engine.wire.sockets import SocketError
 
@@ -114,6 +114,16 @@ def _pin(config: WorkerConfig) -> None:
             raise ConfigError(f"cpus {config.cpus}: can't be used: {error.strerror}") from error
     if config.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
+    elif (allowed := allowed_cores()) is not None and allowed < _own_cores():
+        # More threads than a quota lets run at once only wait for one another.
+        os.environ.setdefault("OMP_NUM_THREADS", str(allowed))
+        os.environ.setdefault("NUMBA_NUM_THREADS", str(allowed))
+
+
+def _own_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def bound_kernels() -> None:

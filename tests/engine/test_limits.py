@@ -1,10 +1,11 @@
-"""A container's limit bounds what a worker takes for its blocks."""
+"""A container's limits bound what a worker takes for its blocks, and how many threads it has."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from homesplit_engine.free_memory import available_bytes
+import pytest
+from homesplit_engine.limits import allowed_cores, available_bytes
 
 MIB = 1 << 20
 
@@ -45,3 +46,33 @@ def test_without_limits_or_without_a_word_of_them_the_machines_own_counts(tmp_pa
     group(tmp_path, "max", 0, 0)
     (tmp_path / "memory.stat").unlink()
     assert available_bytes(tmp_path, own) > MIB
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "cores"),
+    [
+        ("max 100000", "max 100000", None),
+        ("max 100000", "50000 100000", 1),
+        ("150000 100000", "400000 100000", 2),
+        ("", "nonsense", None),
+        ("100000 0", "max", None),
+    ],
+)
+def test_the_tightest_quota_says_how_many_threads_make_sense(
+    tmp_path: Path, outer: str, inner: str, cores: int | None
+) -> None:
+    groups, own = tmp_path / "cgroup", tmp_path / "own"
+    (groups / "one").mkdir(parents=True)
+    own.write_text("0::/one\n")
+    (groups / "cpu.max").write_text(outer)
+    (groups / "one" / "cpu.max").write_text(inner)
+    assert allowed_cores(groups, own) == cores
+
+
+def test_a_quota_of_the_older_kind_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "cpu").mkdir()
+    for name, text in (("cpu.cfs_quota_us", "250000"), ("cpu.cfs_period_us", "100000")):
+        (tmp_path / "cpu" / name).write_text(text)
+    assert allowed_cores(tmp_path, tmp_path / "none") == 3
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1")
+    assert allowed_cores(tmp_path, tmp_path / "none") is None
