@@ -161,6 +161,8 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     """The box's wall clock, read together with `clock_s`."""
     disk_free_bytes: int | None = None
     """Where the worker writes."""
+    disk_hangs_s: float | None = None
+    """For how long that disk has not said so; None while it answers."""
     block_shortages: int = 0
     """How often, since its start, a request had to wait or give way for want of KV blocks."""
     links: tuple[LinkSeen, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from homesplit_engine.records import ModeSetting, WorkerStatus
+from homesplit_engine.records import Fault, ModeSetting, WorkerStatus
 from homesplit_engine.wire.messages import Ready
 
 
@@ -55,6 +55,8 @@ class RouterStatus(Struct, frozen=True, kw_only=True):
     requests: RequestCounts
     clock_s: float
     """The router's monotonic clock now."""
+    faults: tuple[Fault, ...] = ()
+    """Those that last."""
 
 
 class RecordsPage(Struct, frozen=True, kw_only=True):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 from homesplit_engine.config import RouterConfig, WorkerAddress
+from homesplit_engine.events import FaultSeen
 from homesplit_engine.keys import make_keys
-from homesplit_engine.router.fleet import Fleet
+from homesplit_engine.policy import Decision
+from homesplit_engine.records import KvWire
+from homesplit_engine.router.fleet import ROUTER_ENDED, Fleet
 from homesplit_engine.router.flight import Flight
+from homesplit_engine.router.handover import Way
 from homesplit_engine.router.metrics import Metrics
+from homesplit_engine.router.status_page import snapshot, status_of
 from homesplit_engine.wire.messages import WIRE_VERSION, Ready
 
 from tests.engine.test_flight import order
@@ -64,6 +70,7 @@ def answer(subject: Fleet, box: str, dtype: str) -> None:
         device="none",
         dtype=dtype,
         eos_token_ids=(),
+        kv_wire_bytes_per_token={"same": 384, "fp16": 192, "int8": 144},
     )
     subject.on_ready(link)
 
@@ -124,3 +131,46 @@ async def test_when_all_that_were_used_are_lost_the_others_serve() -> None:
         assert used(subject) == ["right"]
         answer(subject, "left", "float32")
         assert used(subject) == ["right"]
+
+
+@pytest.mark.parametrize(("wire", "whole_bytes"), [("same", 38_400), ("fp16", 19_200)])
+async def test_a_hand_offs_way_is_that_between_its_two_boxes(
+    wire: KvWire, whole_bytes: int
+) -> None:
+    decision = Decision(
+        kind="split",
+        prefill_box="left",
+        decode_box="right",
+        prefill="whole",
+        chunk_tokens=None,
+        why="",
+    )
+    async with fleet() as subject:
+        unknown = subject.way(decision, 100, wire)
+        assert unknown == Way(whole_bytes=None, link_bytes_per_s=None, read_s=None, sharing=1)
+        answer(subject, "left", "fp32")
+        subject.rates.link_can_bytes_per_s |= {("left", "right"): 1e3, ("right", "left"): 7.0}
+        subject.rates.prefill_tokens_per_s["left"] = 50.0
+        known = Way(whole_bytes=whole_bytes, link_bytes_per_s=1e3, read_s=2.0, sharing=1)
+        assert subject.way(decision, 100, wire) == known
+        # Where it goes on is the box that writes, if it is known how fast that one reads.
+        subject.rates.prefill_tokens_per_s["right"] = 10.0
+        assert subject.way(decision, 100, wire).read_s == 10.0
+
+
+async def test_what_lasts_is_told_until_it_is_over_and_an_end_of_the_router_for_a_while() -> None:
+    async with fleet() as subject:
+        subject.stand("left", "disk_full", "left: its disk is full")
+        subject.stand(None, ROUTER_ENDED, "the router was ended")
+        now_s = time.monotonic()
+
+        def told(after_s: float) -> list[str]:
+            return [fault.kind for fault in subject.lasting(now_s + after_s)]
+
+        assert told(1.0) == ["disk_full", ROUTER_ENDED]
+        assert told(600.0) == ["disk_full"]
+        assert [fault.kind for fault in status_of(subject).faults] == told(0.0)
+        first = [event.fault.kind for event in snapshot(subject) if isinstance(event, FaultSeen)]
+        assert first == told(0.0)
+        subject.stand_down("left", "disk_full")
+        assert told(600.0) == []

@@ -12,6 +12,7 @@ from homesplit_engine.records import KvWire, ModeSetting, Sending
 from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Order, Stopping
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.flight import Flight
+from homesplit_engine.router.handover import Way
 from homesplit_engine.wire.messages import (
     HandoffSecret,
     HandoffTarget,
@@ -70,10 +71,8 @@ class OneBox:
     async def until_usable(self, timeout_s: float) -> None:
         await asyncio.sleep(timeout_s)
 
-    def allowed_handoff_s(
-        self, decision: Decision, prompt_tokens: int, left_bytes: int | None, kv_wire: KvWire
-    ) -> float | None:
-        return None
+    def way(self, decision: Decision, prompt_tokens: int, kv_wire: KvWire) -> Way:
+        return Way(whole_bytes=None, link_bytes_per_s=None, read_s=None)
 
     def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None: ...
 

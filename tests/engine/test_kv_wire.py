@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import torch
 from homesplit_engine.cache import KvPool, KvShape
 from homesplit_engine.handoff.layout import Piece, pack, piece_bytes, unpack
-from homesplit_engine.policy import Decision
 from homesplit_engine.records import KV_WIRES, KvWire
-from homesplit_engine.router.board import Board
-from homesplit_engine.router.link import WorkerLink
-from homesplit_engine.router.rates import Rates
 from homesplit_engine.wire.messages import Failed
 
 from tests.engine.client import Pair, submit
@@ -88,18 +82,6 @@ def test_bytes_are_counted_as_sent(pair: Pair, wire: KvWire, per_token: int) -> 
     # What the router reckons with when it places a request or waits for a hand-off.
     assert pair.b.ready is not None
     assert pair.b.ready.handoff_bytes_per_token(wire) == per_token
-
-
-@pytest.mark.parametrize(("wire", "seconds"), [("same", 2.0), ("fp16", 1.0), ("int8", 0.75)])
-def test_a_hand_off_is_expected_to_take_what_its_bytes_take(
-    pair: Pair, wire: KvWire, seconds: float
-) -> None:
-    rates = Rates({("A", "B"): 384.0 * 50})
-    link = cast(WorkerLink, SimpleNamespace(ready=pair.b.ready))
-    decision = Decision(
-        kind="split", prefill_box="A", decode_box="B", prefill="whole", chunk_tokens=None, why=""
-    )
-    assert Board().expected_handoff_s(decision, 100, wire, link, rates) == seconds
 
 
 def test_lossy_kv_is_no_prefix_for_an_exact_request(pair: Pair, model: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ class Told:
     def __init__(self) -> None:
         self.sentences: list[str] = []
         self.over: list[tuple[str, str]] = []
+        self.now_s, self.sent, self.resent = 0.0, 0, 0
         self.watch = Watch(
             lambda _box, kind, sentence: self.sentences.append(f"{kind}: {sentence}"),
             lambda box, kind: self.over.append((box, kind)),
@@ -188,3 +190,60 @@ def test_hand_offs_that_take_times_what_they_took_are_told(
     told.watch.handed_over(event, {("a", "b"): 1e7}, 0)
     assert len(told.sentences) == told_of
     assert all("take 8 times what they took" in one for one in told.sentences)
+
+
+def disk(told: Told, free_bytes: int) -> None:
+    told.hear(0.0, disk_free_bytes=free_bytes)
+
+
+def delay(told: Told, rtt_ms: int) -> None:
+    told.hear(9.0, connection(rtt_s=rtt_ms / 1e3))
+
+
+def loss(told: Told, of_a_thousand: int) -> None:
+    told.now_s, told.sent, told.resent = (
+        told.now_s + 40.0,
+        told.sent + 1000,
+        told.resent + of_a_thousand,
+    )
+    told.hear(told.now_s, links=link(told.sent, told.resent))
+
+
+def slow(told: Told, took_s: float) -> None:
+    told.watch.handed_over(handed_over(took_s), {("a", "b"): 1e7}, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "hear", "good", "between", "bad"),
+    [
+        ("disk_full", disk, 10**7, 500_000, 1000),
+        ("latency", delay, 1, 45, 200),
+        ("packet_loss", loss, 5, 15, 50),
+        ("slow_link", slow, 1.0, 2.5, 5.0),
+    ],
+)
+def test_what_hovers_about_its_bound_is_told_once_and_is_over_once(
+    kind: str, hear: Callable[[Told, Any], None], good: Any, between: Any, bad: Any
+) -> None:
+    told = Told()
+    for worth in (good, good, between, good):
+        hear(told, worth)
+    assert told.sentences == []
+    for worth in (bad, between, bad, between):
+        hear(told, worth)
+    assert len(told.sentences) == 1 and told.over == []
+    for worth in (good, between, good):
+        hear(told, worth)
+    assert len(told.sentences) == 1 and told.over == [("b", kind)]
+    hear(told, bad)
+    assert len(told.sentences) == 2
+
+
+def test_a_disk_that_does_not_answer_is_told_until_it_does() -> None:
+    told = Told()
+    for hangs_s in (None, 6.0, 6.5, None, 5.0):
+        told.hear(0.0, disk_hangs_s=hangs_s)
+    first, second = told.sentences
+    assert first.startswith("disk_hangs: b: its disk has not answered for 6 s where")
+    assert second.startswith("disk_hangs: b: its disk has not answered for 5 s where")
+    assert told.over == [("b", "disk_hangs")]

@@ -111,11 +111,7 @@ class Attempt:
         self.finish: str | None = None
         """The finish reason told while tokens were still missing."""
         self.handover: Handover | None = None
-        """How its hand-off comes along, once its sender has told."""
-        self.first_token_s = 0.0
-        """When the hand-off began to keep the second token back."""
-        self.left_bytes: int | None = None
-        """What of it was left then."""
+        """How its hand-off comes along, once its sender told or the first token came."""
         self.limit_s: float | None = None
         """When the present stage is given up, on the monotonic clock; None never."""
 

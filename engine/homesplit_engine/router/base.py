@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from homesplit_engine.policy import Decision
 from homesplit_engine.records import KvWire
+from homesplit_engine.router.handover import Way
 from homesplit_engine.wire.messages import HandoffTarget, Reserved, ToWorker
 
 if TYPE_CHECKING:
@@ -53,10 +54,8 @@ class Base(Protocol):
         """Return when a box can be used, or after the time."""
         ...
 
-    def allowed_handoff_s(
-        self, decision: Decision, prompt_tokens: int, left_bytes: int | None, kv_wire: KvWire
-    ) -> float | None:
-        """How long a hand-off may keep the second token back; None when nothing was measured."""
+    def way(self, decision: Decision, prompt_tokens: int, kv_wire: KvWire) -> Way:
+        """What is known of the way that this hand-off takes."""
         ...
 
     def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from homesplit_engine.policy import BoxView, Decision
-from homesplit_engine.records import KvWire
+from homesplit_engine.policy import BoxView
 from homesplit_engine.router.attempt import Stage
 from homesplit_engine.router.flight import Flight
 from homesplit_engine.router.link import WorkerLink
@@ -122,16 +121,6 @@ class Board:
             if link.status is not None and link.ready is not None
             else None,
         )
-
-    def expected_handoff_s(
-        self, decision: Decision, tokens: int, kv_wire: KvWire, link: WorkerLink, rates: Rates
-    ) -> float | None:
-        """How long a hand-off takes beside the others when all is well; None if never measured."""
-        rate = rates.link_can_bytes_per_s.get((decision.prefill_box, decision.decode_box))
-        if not rate or link.ready is None:
-            return None
-        per_token = link.ready.handoff_bytes_per_token(kv_wire)
-        return tokens * per_token / rate * max(1, self.handing_over())
 
 
 def _still_to_send(flight: Flight) -> int:

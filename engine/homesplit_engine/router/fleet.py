@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Generator
 
@@ -38,7 +39,7 @@ from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.feed import Feed
 from homesplit_engine.router.fingerprints import difference
 from homesplit_engine.router.flight import Flight
-from homesplit_engine.router.handover import allowed_s
+from homesplit_engine.router.handover import Way
 from homesplit_engine.router.link import WorkerLink
 from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.prefixes import PrefixMemory
@@ -63,6 +64,9 @@ from homesplit_engine.wire.messages import (
 )
 
 log = logging.getLogger("homesplit.router")
+ROUTER_ENDED = "router_ended"
+_NEWS_S = {ROUTER_ENDED: 300.0}
+"""What is over when it is told: for so long it is told to those whose connection it broke."""
 
 
 class Fleet:
@@ -77,8 +81,8 @@ class Fleet:
         self.metrics = metrics
         self.board = Board()
         self._pressure = Pressure()
-        self.standing: dict[tuple[str | None, str], Fault] = {}
-        """Told to each new watcher: faults that last, by box and kind."""
+        self._standing: dict[tuple[str | None, str], Fault] = {}
+        """Faults that last, by box and kind."""
         self.watch = Watch(self.stand, self.stand_down)
         self.admission = Admission(config, self.board, self._pressure, time.monotonic)
         self._prefixes = PrefixMemory()
@@ -313,23 +317,16 @@ class Fleet:
         """Drop what is still said about this wire id."""
         self.board.unlisten(wire_id)
 
-    def allowed_handoff_s(
-        self, decision: Decision, prompt_tokens: int, left_bytes: int | None, kv_wire: KvWire
-    ) -> float | None:
-        """How long a hand-off may keep the second token back; None when nothing was measured."""
-        link = self.links[decision.decode_box]
-        expected_s = self.board.expected_handoff_s(
-            decision, prompt_tokens, kv_wire, link, self.rates
+    def way(self, decision: Decision, prompt_tokens: int, kv_wire: KvWire) -> Way:
+        """What is known of the way that this hand-off takes."""
+        boxes, ready = (decision.prefill_box, decision.decode_box), self.ready()
+        per_token = ready.handoff_bytes_per_token(kv_wire) if ready else None
+        return Way(
+            whole_bytes=None if per_token is None else prompt_tokens * per_token,
+            link_bytes_per_s=self.rates.link_can_bytes_per_s.get(boxes),
+            read_s=self.rates.read_s(boxes[::-1], prompt_tokens),
+            sharing=max(1, self.board.handing_over()),
         )
-        if expected_s is not None and left_bytes is not None and link.ready is not None:
-            whole = prompt_tokens * link.ready.handoff_bytes_per_token(kv_wire)
-            expected_s *= min(1.0, left_bytes / whole) if whole else 1.0
-        # Where several share the link they would be read again one after the other as well.
-        read_s = self.rates.read_s(
-            (decision.decode_box, decision.prefill_box),
-            prompt_tokens * max(1, self.board.handing_over()),
-        )
-        return allowed_s(expected_s, read_s, self.detection_s)
 
     def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None:
         """A hand-off was given up while so much of it arrived a second, None if nobody knows."""
@@ -349,11 +346,19 @@ class Fleet:
 
     def stand(self, box: str | None, kind: str, sentence: str) -> None:
         """Tell of a fault, also those who begin to watch later."""
-        self.standing[box, kind] = self.fault(box, kind, sentence)
+        self._standing[box, kind] = self.fault(box, kind, sentence)
 
     def stand_down(self, box: str | None, kind: str) -> None:
         """A fault that lasted is over."""
-        self.standing.pop((box, kind), None)
+        self._standing.pop((box, kind), None)
+
+    def lasting(self, now_s: float) -> tuple[Fault, ...]:
+        """The faults that last, for those who begin to watch now."""
+        return tuple(
+            fault
+            for fault in self._standing.values()
+            if now_s - fault.at_s < _NEWS_S.get(fault.kind, math.inf)
+        )
 
     # -------------------------------------------------------------- flights
 

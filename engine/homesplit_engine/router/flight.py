@@ -32,7 +32,7 @@ from homesplit_engine.router.attempt import (
 )
 from homesplit_engine.router.base import Base
 from homesplit_engine.router.errors import ApiError, bad_request, busy, unavailable
-from homesplit_engine.router.handover import Handover
+from homesplit_engine.router.handover import Handover, Way
 from homesplit_engine.router.patience import wait_listening
 from homesplit_engine.router.story import Story
 from homesplit_engine.router.wire_ids import new_wire_id
@@ -206,34 +206,30 @@ class Flight:
             attempt.stage = Stage.WRITING
             return
         attempt.stage = Stage.HANDING_OVER
-        attempt.first_token_s = time.monotonic()
-        if attempt.handover is not None:
-            attempt.left_bytes = attempt.handover.left_bytes
-        self._allow_handoff(attempt)
+        handover = self._handover(attempt)
+        handover.first_token_came(time.monotonic())
+        attempt.limit_s = handover.until_s(self._way(attempt))
 
-    def _allow_handoff(self, attempt: Attempt) -> float | None:
-        """Set the time that the hand-off may keep the second token back; it only grows."""
-        kv_wire, tokens = self.order.setting.kv_wire, len(self.order.token_ids)
-        allowed_s = self._base.allowed_handoff_s(
-            attempt.decision, tokens, attempt.left_bytes, kv_wire
-        )
-        if allowed_s is not None:
-            attempt.limit_s = max(attempt.limit_s or 0.0, attempt.first_token_s + allowed_s)
-        return None if attempt.limit_s is None else attempt.limit_s - attempt.first_token_s
+    def _handover(self, attempt: Attempt) -> Handover:
+        if attempt.handover is None:
+            attempt.handover = Handover(self._base.detection_s)
+        return attempt.handover
+
+    def _way(self, attempt: Attempt) -> Way:
+        """What is known of its hand-off's way now: more may share the link than before."""
+        order = self.order
+        return self._base.way(attempt.decision, len(order.token_ids), order.setting.kv_wire)
 
     def _handoff_seen(self, attempt: Attempt, sending: Sending) -> None:
         """Go on elsewhere as soon as it is plain that the hand-off would take too long."""
         if attempt.stage not in (Stage.READING, Stage.HANDING_OVER):
             return
-        now_s = time.monotonic()
-        if attempt.handover is None:
-            attempt.handover = Handover(self._base.detection_s)
-        attempt.handover.seen(sending.left_bytes, now_s)
+        now_s, handover = time.monotonic(), self._handover(attempt)
+        handover.seen(sending.left_bytes, now_s)
         if attempt.stage is Stage.READING:
             return
-        # More may share the link by now than when its first token came.
-        allowed_s = self._allow_handoff(attempt)
-        why = attempt.handover.hopeless(now_s, attempt.first_token_s, allowed_s)
+        attempt.limit_s = handover.until_s(self._way(attempt))
+        why = handover.hopeless(now_s)
         if why is not None:
             self._give_handoff_up(attempt, why)
 
@@ -336,8 +332,8 @@ class Flight:
     def _too_late(self, attempt: Attempt) -> None:
         self._check_deadline()
         if attempt.stage is Stage.HANDING_OVER:
-            waited_s = time.monotonic() - attempt.first_token_s
-            self._give_handoff_up(attempt, f"it was not committed within {waited_s:.1f} s")
+            kept_s = self._handover(attempt).kept_back_s(time.monotonic())
+            self._give_handoff_up(attempt, f"it was not committed within {kept_s:.1f} s")
             return
         why = "tokens went missing"
         if attempt.stage is Stage.RESERVING:

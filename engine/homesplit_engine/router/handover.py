@@ -1,33 +1,42 @@
 """Whether a hand-off is still worth waiting for, from how fast its bytes arrive. Pure.
 
-Its client has the first token and waits for the second. It waits no longer than the loss of a
-box would have it wait, detection and reading again, unless the link is known to need more.
+Its client has the first token and waits for the second. A link that is known to be slow is no
+fault, and gets the time that it needs; beside that the client waits no longer than the loss of a
+box would have it wait, detection and reading again.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
-SLOWER = 2.0
-"""Times what the link is known to need that a hand-off may take."""
-READINGS, UNKNOWN_READINGS = 8.0, 4.0
-"""Times the reading of the prompt that a hand-off may take at most; over an unknown link."""
 WINDOWS_PER_DETECTION = 2.0
 """The rate now is that over half a detection time."""
 
 
-def allowed_s(expected_s: float | None, read_s: float | None, detection_s: float) -> float | None:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What is known of the way that a hand-off takes, and of reading its prompt again."""
+
+    whole_bytes: int | None
+    """Of the prompt's KV; None when the box does not say now what it holds."""
+    link_bytes_per_s: float | None
+    """What the link carries when all is well; None when that was never measured."""
+    read_s: float | None
+    """What reading the prompt again takes; None when that was never measured."""
+    sharing: int = 1
+    """Hand-offs that share the link, this one among them; they would also be read again one after
+    the other."""
+
+
+def allowed_s(way: Way, left_bytes: int | None, detection_s: float) -> float:
     """How long a hand-off may keep the second token back, from the first one on.
 
-    `expected_s` is what the link is known to need, `read_s` what reading the prompt again takes.
-    None when neither is known.
+    `left_bytes` is what was left of it then; None when nobody told, so all of it counts.
     """
-    if read_s is None:
-        return None if expected_s is None else max(detection_s, SLOWER * expected_s)
-    if expected_s is None:
-        return detection_s + UNKNOWN_READINGS * read_s
-    wanted_s = max(detection_s + read_s, SLOWER * expected_s)
-    return min(wanted_s, detection_s + READINGS * read_s)
+    left = way.whole_bytes if left_bytes is None else left_bytes
+    link_s = left / way.link_bytes_per_s if left and way.link_bytes_per_s else 0.0
+    return detection_s + way.sharing * (link_s + (way.read_s or 0.0))
 
 
 class Handover:
@@ -39,6 +48,26 @@ class Handover:
         self._seen: deque[tuple[float, int]] = deque()
         self._moved_s: float | None = None
         """When fewer bytes were left than before."""
+        self._first_token_s: float | None = None
+        """When it began to keep the second token back."""
+        self._left_then: int | None = None
+        self._allowed_s = 0.0
+
+    def first_token_came(self, now_s: float) -> None:
+        """From now on it keeps the second token back."""
+        self._first_token_s, self._left_then = now_s, self.left_bytes
+
+    def kept_back_s(self, now_s: float) -> float:
+        """How long it has kept the second token back."""
+        return 0.0 if self._first_token_s is None else now_s - self._first_token_s
+
+    def until_s(self, way: Way) -> float | None:
+        """When it is given up at the latest, which only moves on; None before the first token."""
+        if self._first_token_s is None:
+            return None
+        now_allowed_s = allowed_s(way, self._left_then, self._detection_s)
+        self._allowed_s = max(self._allowed_s, now_allowed_s)
+        return self._first_token_s + self._allowed_s
 
     def seen(self, left_bytes: int, now_s: float) -> None:
         """So much is left."""
@@ -62,19 +91,19 @@ class Handover:
         took_s = ended_s - began_s
         return max(0, first - last) / took_s if took_s >= self._window_s else None
 
-    def hopeless(self, now_s: float, first_token_s: float, allowed: float | None) -> str | None:
+    def hopeless(self, now_s: float) -> str | None:
         """Why it is not worth waiting for, in words with numbers; None while it is."""
-        if self._moved_s is None or self.left_bytes == 0:
+        first_token_s = self._first_token_s
+        if first_token_s is None or self._moved_s is None or self.left_bytes == 0:
             return None  # nothing is known, or all is there and only the commit is to come
         still_s = now_s - max(self._moved_s, first_token_s)
         if still_s >= self._detection_s:
             return f"not a byte of it arrived for {still_s:.1f} s"
         rate, left = self.bytes_per_s(), self._seen[-1][1]
         # Before the first token nothing may have been there to send; standing still is above.
-        if not rate or allowed is None or self._seen[0][0] < first_token_s:
+        if not rate or self._seen[0][0] < first_token_s:
             return None
-        needs_s = left / rate
-        if now_s + needs_s - first_token_s <= allowed:
+        if self.kept_back_s(now_s) + left / rate <= self._allowed_s:
             return None
         told = f"{left / 1e6:.3g} MB are left and {rate / 1e6:.3g} MB arrive a second"
-        return f"{told}, too slow for the {allowed:.1f} s that it may take"
+        return f"{told}, too slow for the {self._allowed_s:.1f} s that it may take"

@@ -28,7 +28,7 @@ from homesplit_engine.router.desk import Desk
 from homesplit_engine.router.door_log import door_log
 from homesplit_engine.router.doors import Doors
 from homesplit_engine.router.errors import ApiError
-from homesplit_engine.router.fleet import Fleet
+from homesplit_engine.router.fleet import ROUTER_ENDED, Fleet
 from homesplit_engine.router.gate import about_to_answer, echo_request_id, gate, read_api_key
 from homesplit_engine.router.health import FRESH_S, Health
 from homesplit_engine.router.listen import listen, refuse_open_door
@@ -64,7 +64,7 @@ async def serving(
     metrics = Metrics(config.model_name, config.ttft_target_s, config.tpot_target_s)
     fleet = Fleet(config, keys, metrics)
     if after is not None:
-        fleet.stand(None, "router_ended", after)
+        fleet.stand(None, ROUTER_ENDED, after)
     reader = Reader(fleet, tokenizer)
     health = Health(reader)
     first = asyncio.create_task(_first_health(fleet, health), name="first health")

@@ -19,13 +19,13 @@ def snapshot(fleet: Fleet) -> list[EngineEvent]:
         events.append(kind(box=link.box, at_s=now_s))
         if link.status is not None:
             events.append(StatusSeen(status=link.status))
-    events += [FaultSeen(fault=fault) for fault in fleet.standing.values()]
+    events += [FaultSeen(fault=fault) for fault in fleet.lasting(now_s)]
     return events
 
 
 def status_of(fleet: Fleet) -> RouterStatus:
     """Everything that is known now."""
-    config = fleet.config
+    config, now_s = fleet.config, time.monotonic()
     return RouterStatus(
         model=config.model_dir,
         model_name=config.model_name,
@@ -35,7 +35,8 @@ def status_of(fleet: Fleet) -> RouterStatus:
         targets=Targets(ttft_s=config.ttft_target_s, tpot_s=config.tpot_target_s),
         workers=tuple(_seen(fleet, link) for link in fleet.links.values()),
         requests=fleet.board.counts(),
-        clock_s=time.monotonic(),
+        faults=fleet.lasting(now_s),
+        clock_s=now_s,
     )
 
 

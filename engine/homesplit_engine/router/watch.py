@@ -1,7 +1,8 @@
 """Names what goes wrong without anybody being lost: only what was seen, with its figures. Pure.
 
-Full disks, clocks that were set, blocks that ran out, and links that lose, delay or slow down;
-each is told once while it lasts.
+Disks that are full or hang, clocks that were set, blocks that ran out, and links that lose, delay
+or slow down; each is told once while it lasts. What lasts ends at a bound of its own, well away
+from the one at which it began, so that what hovers about a bound is not told again and again.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from typing import Protocol
 
 from homesplit_engine.records import LinkSeen, TransferEvent, WorkerStatus
 
-DISK_BYTES = 256 * 2**10
-"""With less room nothing more can be written that matters."""
+DISK_BYTES, DISK_AGAIN_BYTES = 256 * 2**10, 2**20
+"""With less room nothing more can be written that matters; with so much it can again."""
 CLOCK_S = 2.0
 """A wall clock that moves so much against the machine's own was set, or the machine slept."""
 LOSS_WINDOW_S, LOSS_LEAST, LOSS_SHARE = 30.0, 3, 0.02
-LATE_S = 0.06
-"""More than what an acknowledgement may be held back by habit (40 ms on Linux)."""
+LOSS_OVER_SHARE = 0.01
+LATE_S, IN_TIME_S = 0.06, 0.03
+"""The first is more than what an acknowledgement may be held back by habit (40 ms on Linux)."""
 QUIET_S = 3.0
 """After a hand-off its own queue on the link is not taken for a delay of the link."""
-SLOWER = 3.0
+SLOWER, AS_FAST = 3.0, 2.0
 LINK_BOUND_SHARE, LEAST_BYTES = 0.5, 256 * 2**10
 """Only such hand-offs show the link's rate (as in `rates.py`)."""
 
@@ -119,7 +121,11 @@ class Watch:
             f"hand-offs from {event.box_from} to {event.box_to} take {slower:.0f} times what they "
             f"took: {rate / 1e6:.3g} MB a second, before {known / 1e6:.3g} MB"
         )
-        self._judge(event.box_to, "slow_link", sentence if slower >= SLOWER else None)
+        bound = AS_FAST if self._stands(event.box_to, "slow_link") else SLOWER
+        self._judge(event.box_to, "slow_link", sentence if slower >= bound else None)
+
+    def _stands(self, box: str, kind: str) -> bool:
+        return (box, kind) in self._standing
 
     def _judge(self, box: str, kind: str, wrong: str | None) -> None:
         """Tell of what is wrong when it begins."""
@@ -132,11 +138,20 @@ class Watch:
             self._tell(box, kind, wrong)
 
     def _look_at_disk(self, status: WorkerStatus) -> None:
+        hangs_s = status.disk_hangs_s
+        hangs = (
+            f"{status.box}: its disk has not answered for {hangs_s:.0f} s where the worker writes; "
+            "is it a network disk that is away?"
+            if hangs_s is not None
+            else None
+        )
+        self._judge(status.box, "disk_hangs", hangs)
         free = status.disk_free_bytes
         if free is None:
             return
         full = f"{status.box}: its disk is full, {free:,} bytes are left where the worker writes"
-        self._judge(status.box, "disk_full", full if free < DISK_BYTES else None)
+        bound = DISK_AGAIN_BYTES if self._stands(status.box, "disk_full") else DISK_BYTES
+        self._judge(status.box, "disk_full", full if free < bound else None)
 
     def _look_at_clock(self, status: WorkerStatus) -> None:
         if status.wall_s is None:
@@ -182,7 +197,9 @@ class Watch:
         lately = {way: one.lately for way, one in counts.items()}
         sent, resent = (sum(column) for column in zip(*lately.values(), strict=True))
         told = None
-        if resent >= LOSS_LEAST and resent >= LOSS_SHARE * sent:
+        stands = self._stands(status.box, "packet_loss")
+        least, share = (1, LOSS_OVER_SHARE) if stands else (LOSS_LEAST, LOSS_SHARE)
+        if resent >= least and resent >= share * sent:
             begin, end = max(lately, key=lambda way: lately[way][1])
             told = (
                 f"packets get lost, most of them from {begin} to {end}: {resent} of {sent} were "
@@ -199,7 +216,8 @@ class Watch:
             f"messages to {box} take {rtt_s * 1e3:.0f} ms there and back, "
             f"{best_s * 1e3:.1f} ms at best before"
         )
-        self._judge(box, "latency", late if rtt_s > best_s + LATE_S else None)
+        bound_s = IN_TIME_S if self._stands(box, "latency") else LATE_S
+        self._judge(box, "latency", late if rtt_s > best_s + bound_s else None)
 
 
 def _merged(links: tuple[LinkSeen, ...]) -> list[LinkSeen]:

@@ -16,7 +16,10 @@ from homesplit_engine.power import PowerMeter
 from homesplit_engine.records import KV_WIRES, LinkSeen, WorkerStatus
 from homesplit_engine.wire import tcp
 from homesplit_engine.wire.messages import WIRE_VERSION, Ready
+from homesplit_engine.worker.looking import Looking
 from homesplit_engine.worker.state import State
+
+_NOT_YET: tuple[float | None, str | None] = (None, "no reading yet")
 
 
 class About:
@@ -27,9 +30,11 @@ class About:
         self._senders = senders
         self._folder = Path(state.config.ready_file).parent
         self._kv_endpoint = kv_endpoint
-        self._power = PowerMeter(state.config.device)
-        self._others = OthersMeter()
         self._process = psutil.Process()
+        # Whoever asks for the status waits for none of these: the router takes silence for a loss.
+        self._disk = Looking("the disk", self._disk_free_bytes, None)
+        self._power = Looking("the power", PowerMeter(state.config.device).read, _NOT_YET)
+        self._others = Looking("other programs", OthersMeter().read, _NOT_YET)
 
     def ready(self) -> Ready:
         """Who it is and what it holds."""
@@ -77,9 +82,9 @@ class About:
 
     def status(self) -> WorkerStatus:
         """How it stands now."""
-        power_w, power_why = self._power.read()
-        others_cores, others_why = self._others.read()
-        rss_bytes, disk_free_bytes = self._rss_bytes(), self._disk_free_bytes()
+        power_w, power_why = _with_why(self._power)
+        others_cores, others_why = _with_why(self._others)
+        rss_bytes, disk_free_bytes = self._rss_bytes(), self._disk.last()
         links, sending = self._links(), self._senders.sending()
         with self._state.changed:
             scheduler = self._state.scheduler
@@ -99,7 +104,14 @@ class About:
                 others_why=others_why,
                 wall_s=time.time(),
                 disk_free_bytes=disk_free_bytes,
+                disk_hangs_s=self._disk.hangs_s(),
                 block_shortages=scheduler.block_shortages,
                 links=links,
                 sending=sending,
             )
+
+
+def _with_why(looking: Looking[tuple[float | None, str | None]]) -> tuple[float | None, str | None]:
+    """The newest figure, or why there is none."""
+    figure, hangs_s = looking.last(), looking.hangs_s()
+    return figure if hangs_s is None else (None, f"reading it has hung for {hangs_s:.0f} s")
