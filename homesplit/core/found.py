@@ -28,8 +28,8 @@ class Hint(Struct, frozen=True, kw_only=True):
     user: str | None = None
     host_key: str | None = None
     """The key that the machine meant had, where that is known."""
-    target: str | None = None
-    """What to give to ssh instead of the address, for Hosts of the user's configuration."""
+    through: str | None = None
+    """The jump hosts, or `ProxyCommand`, by which the user's configuration leads there."""
 
 
 class Tried(Struct, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ def _box(group: Sequence[Tried], own_key: str | None) -> FoundBox:
     key = best.host_key
     this = any(t.hint.found_by == "this machine" for t in group)
     this = this or (key is not None and key == own_key)
-    usable = this or key is not None
+    usable = this or key is not None or any(t.hint.through and t.why is None for t in group)
     return FoundBox(
         name=best.hint.name,
         host_key=key or (own_key if this else None),

@@ -34,6 +34,7 @@ _OWN_HOST = "homesplit-"
 """Our announcement has a host name of its own: two responders that claim one name make avahi
 rename the machine."""
 _SSH_PORT = 22
+_PROXY_COMMAND = "ProxyCommand"
 _TRY_S = 4.0
 _HANDSHAKE_S = 12.0
 """A box that is busy, or small, takes its time for the key exchange."""
@@ -217,19 +218,22 @@ async def configured_hints() -> list[Hint]:
             )
         except (OSError, ValueError, asyncssh.Error):
             continue
-        host, port = options.host, options.port
-        through = options.tunnel or options.proxy_command
+        through = _PROXY_COMMAND if options.proxy_command else _jumps(options.tunnel)
         found.append(
             Hint(
                 name=alias,
-                address=host,
-                port=port,
-                found_by="ssh config",
+                address=options.host,
+                port=options.port,
+                found_by=f"ssh config: over {through}" if through else "ssh config",
                 user=options.username,
-                target=alias if through else None,
+                through=through,
             )
         )
     return found
+
+
+def _jumps(tunnel: Any) -> str | None:
+    return tunnel if isinstance(tunnel, str) and tunnel != "none" else None
 
 
 def remembered_hints(paths: Paths) -> list[Hint]:
@@ -266,16 +270,18 @@ def this_machine() -> tuple[Hint, str | None]:
 async def try_hints(hints: Sequence[Hint], trust_files: Sequence[Path]) -> list[Tried]:
     """Ask each address once for its SSH host key, several at a time, each with a deadline."""
     slots = asyncio.Semaphore(_AT_ONCE)
-    unique: dict[tuple[str, int], asyncio.Task[Tried]] = {}
+    unique: dict[tuple[str, int, str | None], asyncio.Task[Tried]] = {}
 
     async def one(hint: Hint) -> Tried:
         async with slots:
             return await _try(hint, trust_files)
 
     for hint in hints:
-        unique.setdefault((hint.address, hint.port), asyncio.create_task(one(hint)))
+        way = (hint.address, hint.port, hint.through)
+        if way not in unique:
+            unique[way] = asyncio.create_task(one(hint))
     await asyncio.gather(*unique.values())
-    return [_of(hint, unique[hint.address, hint.port].result()) for hint in hints]
+    return [_of(h, unique[h.address, h.port, h.through].result()) for h in hints]
 
 
 def _of(hint: Hint, tried: Tried) -> Tried:
@@ -291,12 +297,12 @@ def _of(hint: Hint, tried: Tried) -> Tried:
 
 
 async def _try(hint: Hint, trust_files: Sequence[Path]) -> Tried:
-    if hint.target is not None:
-        return Tried(hint=hint, why="reached over a jump host; tried when it is used")
+    if hint.through is not None:
+        return await _try_over(hint, hint.through, trust_files)
     address = hint.address
     if lacks_zone(address):
         return Tried(hint=hint, why=NO_ZONE)
-    if hint.found_by in ("ssh config", "typed"):
+    if hint.found_by.startswith(("ssh config", "typed")):
         resolved = await _resolve_name(address)
         if resolved is None:
             return Tried(hint=hint, why=f"the name {address} is known to nobody here")
@@ -327,6 +333,36 @@ async def _try(hint: Hint, trust_files: Sequence[Path]) -> Tried:
     trusted = any(e.key == key and e.marker is None for e in entries)
     interface = await asyncio.to_thread(_interface_to, address, hint.port)
     return Tried(hint=hint, host_key=key.get_fingerprint(), trusted=trusted, interface=interface)
+
+
+async def _try_over(hint: Hint, through: str, trust_files: Sequence[Path]) -> Tried:
+    """What lies behind a jump host is asked for its key when it is used; the first hop is tried."""
+    if through == _PROXY_COMMAND:
+        return Tried(hint=hint)
+    hop = through.split(",")[0]
+    try:
+        user, host, port = split_target(hop)
+        options = await asyncssh.SSHClientConnectionOptions.construct(
+            host=host, config=_config(), client_keys=None
+        )
+    except (OSError, ValueError, asyncssh.Error, HomesplitError) as error:
+        return Tried(hint=hint, why=f"its jump host {hop} can't be understood: {error}")
+    if options.proxy_command or _jumps(options.tunnel):
+        return Tried(hint=hint)
+    first = Hint(
+        name=host,
+        address=options.host,
+        port=port or options.port,
+        found_by="ssh config",
+        user=user,
+    )
+    tried = await _try(first, trust_files)
+    return Tried(hint=hint, why=f"its jump host {hop}: {tried.why}" if tried.why else None)
+
+
+def _config() -> list[str]:
+    path = ssh_config.config_path()
+    return [str(path)] if path else []
 
 
 async def _connected(address: str, port: int) -> socket.socket:

@@ -12,7 +12,7 @@ import pytest
 from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
-from homesplit.core.found import Hint
+from homesplit.core.found import Hint, merge
 from homesplit.io.box_store import KnownBox, load_boxes, remember_box
 from homesplit.io.discovery import (
     Browser,
@@ -199,3 +199,27 @@ async def test_hosts_of_the_ssh_configuration_are_hints_with_include_and_without
     assert set(hints) == {"big", "mini"}
     assert (hints["mini"].address, hints["mini"].user) == ("10.0.0.8", "me")
     assert hints["big"].port == 2222
+
+
+async def test_a_box_behind_a_jump_host_can_be_used_as_long_as_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homesplit.io.discovery._TRY_S", PATIENCE_S)
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host jump\n  HostName 127.0.0.1\n  Port {server.get_port()}\n"
+        "Host inner\n  HostName 10.0.0.8\n  ProxyJump jump,second\n"
+        "Host lost\n  HostName 10.0.0.9\n  ProxyJump me@127.0.0.1:1\n"
+        "Host own\n  HostName 10.0.0.10\n  ProxyCommand nc %h %p\n"
+        "Host beyond\n  HostName 10.0.0.11\n  ProxyJump inner\n"
+    )
+    monkeypatch.setenv("HOMESPLIT_SSH_CONFIG", str(config))
+    boxes = {b.name: b for b in merge(await try_hints(await configured_hints(), []))}
+    server.close()
+    usable = {name for name, box in boxes.items() if box.usable}
+    assert usable == {"jump", "inner", "own", "beyond"}
+    assert boxes["inner"].found_by == ("ssh config: over jump,second",)
+    assert [(a.address, a.usable) for a in boxes["inner"].addresses] == [("10.0.0.8", True)]
+    assert "its jump host me@127.0.0.1:1: " in (boxes["lost"].why or "")
