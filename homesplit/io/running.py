@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from homesplit.errors import UnreachableError
-from homesplit.io.shell import Between
+from homesplit.io.shell import Between, what_it_needs
 
 _PIECE_BYTES = 1 << 18
 _LARGEST_OUTPUT_BYTES = 64 << 20
@@ -245,8 +245,7 @@ class Running:
             f"the login shell did not start `sh` (exit status {code}"
             + (f", it said: {said[-300:]!r})." if said else ")."),
             where=self._box,
-            do_next="Check that `ssh BOX sh -c true` works there: a start file of that user's "
-            "shell must neither end it, nor read what is sent, nor hide `sh` from it.",
+            do_next=what_it_needs(said),
         )
 
     async def close(self) -> None:

@@ -29,6 +29,25 @@ def opening(script: str, token: str) -> bytes:
     return f"{len(raw)} {token}\n".encode() + raw
 
 
+_OF_WINDOWS = re.compile(
+    r"""['"\u201c\u00ab\u201e]exec['"\u201d\u00bb\u201c]|CommandNotFoundException"""
+)
+"""Of whatever language, cmd.exe and PowerShell put the word that they don't know in quotes."""
+
+
+def what_it_needs(said: str) -> str:
+    """What to do about a login shell that said this and did not start `sh`."""
+    if _OF_WINDOWS.search(said):
+        return (
+            "It seems to be a shell of Windows: use WSL, with an SSH server of its own or as the "
+            "shell of that one (DefaultShell C:\\Windows\\System32\\bash.exe)."
+        )
+    return (
+        "Check that `ssh BOX sh -c true` works there: a start file of that user's shell must "
+        "neither end it, nor read what is sent, nor hide `sh` from it."
+    )
+
+
 @dataclass(slots=True)
 class Between:
     """Takes a stream in pieces and gives back only what lies between the two markers.

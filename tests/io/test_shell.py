@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homesplit.io.shell import COMMAND, Between, opening
+from homesplit.io.shell import COMMAND, Between, opening, what_it_needs
 
 TOKEN = "0123456789abcdef"
 
@@ -46,3 +46,21 @@ def test_every_login_shell_starts_the_script(shell: str) -> None:
     payload = between.feed(b"noise { \x1b[31m" + done.stdout)
     assert payload == b"it's a b $x!|in\0put"
     assert between.code == 7
+
+
+@pytest.mark.parametrize(
+    ("said", "windows"),
+    [
+        ("'exec' is not recognized as an internal or external command,\r\noperable program", True),
+        ('Der Befehl "exec" ist entweder falsch geschrieben oder\r\nkonnte nicht gefunden', True),
+        ("exec : The term 'exec' is not recognized as the name of a cmdlet, function", True),
+        ("+ FullyQualifiedErrorId : CommandNotFoundException", True),
+        ("rbash: line 1: exec: restricted", False),
+        ("This account is currently not available.", False),
+        ("", False),
+    ],
+)
+def test_a_shell_of_windows_is_told_from_one_that_a_start_file_ends(
+    said: str, windows: bool
+) -> None:
+    assert ("WSL" in what_it_needs(said)) is windows
