@@ -9,11 +9,9 @@ from typing import Dict, List
 from homesplit_probes.said import said
 
 _CPU_COUNTS = "/sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count"
-_GPU_FIELDS = (
-    "clocks_throttle_reasons.hw_thermal_slowdown",
-    "clocks_throttle_reasons.sw_thermal_slowdown",
-    "clocks_throttle_reasons.sw_power_cap",
-)
+_GPU_NAMES = ("clocks_event_reasons", "clocks_throttle_reasons")
+"""What newer drivers call them, and older ones."""
+_GPU_FIELDS = ("hw_thermal_slowdown", "sw_thermal_slowdown", "sw_power_cap")
 _HEAT, _POWER = "heat slowed the %s while it was measured", "its power limit slowed the %s"
 
 
@@ -26,21 +24,31 @@ def counts() -> Dict[str, int]:
                 found["cpu"] = found.get("cpu", 0) + int(file.read())
         except (OSError, ValueError):
             continue
-    query = ["nvidia-smi", "--query-gpu=" + ",".join(_GPU_FIELDS), "--format=csv,noheader"]
-    found.update(parse_gpu(said(query)))
+    for name in _GPU_NAMES:
+        fields = ",".join("%s.%s" % (name, field) for field in _GPU_FIELDS)
+        answer = said(["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"])
+        told = parse_gpu(answer)
+        found.update(told)
+        # One that is not there, or hangs, need not be asked again.
+        if told or not answer:
+            break
     found.update(parse_mac(said(["pmset", "-g", "therm"])))
     return found
 
 
 def parse_gpu(text: str) -> Dict[str, int]:
-    """1 for each reason that slows a GPU right now, from nvidia-smi's `Active` words."""
-    heat = power = 0
-    for line in text.splitlines():
-        words = [word.strip() for word in line.split(",")]
-        if len(words) == len(_GPU_FIELDS):
-            heat |= int("Active" in words[:2])
-            power |= int(words[2] == "Active")
-    return {"gpu_heat": heat, "gpu_power": power}
+    """1 for each reason that slows a GPU right now, from nvidia-smi's `Active` words.
+
+    Nothing where it answers otherwise.
+    """
+    rows = [[word.strip() for word in line.split(",")] for line in text.splitlines()]
+    rows = [words for words in rows if len(words) == len(_GPU_FIELDS)]
+    if not rows:
+        return {}
+    return {
+        "gpu_heat": max(int("Active" in words[:2]) for words in rows),
+        "gpu_power": max(int(words[2] == "Active") for words in rows),
+    }
 
 
 def parse_mac(text: str) -> Dict[str, int]:
