@@ -6,6 +6,7 @@ import glob
 import re
 from typing import Dict, List
 
+from homesplit_probes.figures import is_told
 from homesplit_probes.said import said
 
 _CPU_COUNTS = "/sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count"
@@ -42,13 +43,17 @@ def parse_gpu(text: str) -> Dict[str, int]:
     Nothing where it answers otherwise.
     """
     rows = [[word.strip() for word in line.split(",")] for line in text.splitlines()]
-    rows = [words for words in rows if len(words) == len(_GPU_FIELDS)]
+    rows = [words for words in rows if len(words) == len(_GPU_FIELDS) and all(map(_is_word, words))]
     if not rows:
         return {}
     return {
         "gpu_heat": max(int("Active" in words[:2]) for words in rows),
         "gpu_power": max(int(words[2] == "Active") for words in rows),
     }
+
+
+def _is_word(word: str) -> bool:
+    return word in ("Active", "Not Active") or not is_told(word)
 
 
 def parse_mac(text: str) -> Dict[str, int]:
