@@ -55,23 +55,15 @@ class GatedUp(nn.Module):
         return _gated(self.joined(rows))
 
 
-class FastLinear(nn.Module):
-    """`nn.Linear` in float32 on a CPU; the same sums in another order.
+class CompiledLinear(nn.Module):
+    """`nn.Linear` in float32 on a CPU, whose product is compiled here."""
 
-    The weight moves into `memory`, also for others that use it: the embedding may be the head.
-    """
-
-    def __init__(self, linear: nn.Linear, *, copy: bool, memory: LargePages) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
-        self.weight = linear.weight
         # torch declares `bias` a Parameter; a layer without one holds None.
         self.bias: Any = linear.bias
-        self._plain: Array = memory.copy_of(linear.weight.detach().numpy())
-        linear.weight.data = torch.from_numpy(self._plain)
-        laid_out = copy and can_panel(self.in_features)
-        self._panels = _panels(self._plain, memory) if laid_out else None
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """... x in_features -> ... x out_features."""
@@ -89,6 +81,25 @@ class FastLinear(nn.Module):
         if self.bias is not None:
             out += self.bias.detach().numpy()
         self._add(out, rows)
+
+    def _add(self, out: Array, rows: Array) -> None:
+        """`out += rows @ weight.T`."""
+        raise NotImplementedError
+
+
+class FastLinear(CompiledLinear):
+    """`nn.Linear` in float32 on a CPU; the same sums in another order.
+
+    The weight moves into `memory`, also for others that use it: the embedding may be the head.
+    """
+
+    def __init__(self, linear: nn.Linear, *, copy: bool, memory: LargePages) -> None:
+        super().__init__(linear)
+        self.weight = linear.weight
+        self._plain: Array = memory.copy_of(linear.weight.detach().numpy())
+        linear.weight.data = torch.from_numpy(self._plain)
+        laid_out = copy and can_panel(self.in_features)
+        self._panels = _panels(self._plain, memory) if laid_out else None
 
     def _add(self, out: Array, rows: Array) -> None:
         threads = torch.get_num_threads()
@@ -144,7 +155,7 @@ def _started(rows: int, width: int, bias: Any) -> Array:
     return out
 
 
-class Int8Linear(nn.Module):
+class Int8Linear(CompiledLinear):
     """`nn.Linear` with weights of 8 bits, a scale per output, and inputs of up to 16, one per row.
 
     The inputs have as many levels as their sums of products leave room for in 32 bits, so that
@@ -154,12 +165,7 @@ class Int8Linear(nn.Module):
     """
 
     def __init__(self, linear: nn.Linear, *, copy: bool, memory: LargePages) -> None:
-        super().__init__()
-        self.in_features = linear.in_features
-        self.out_features = linear.out_features
-        # torch declares `bias` a Parameter; a layer without one holds None.
-        bias: Any = linear.bias
-        self.bias: Any = None if bias is None else bias.detach()
+        super().__init__(linear)
         self._levels = np.float32(min(_SHORT_MOST, _INT_MOST // (_BYTE_MOST * self.in_features)))
         weight: Array = linear.weight.detach().numpy()
         largest = np.maximum(np.abs(weight).max(axis=1), np.float32(SMALLEST))
@@ -171,23 +177,6 @@ class Int8Linear(nn.Module):
         laid_out = copy and can_panel(self.in_features)
         plain = self._weight[:, : self.in_features]
         self._panels = _panels(plain, memory) if laid_out else None
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """... x in_features -> ... x out_features."""
-        flat = rows.detach().reshape(-1, self.in_features).contiguous().numpy()
-        return torch.from_numpy(self.of(flat)).view(*rows.shape[:-1], self.out_features)
-
-    def of(self, rows: Array) -> Array:
-        """tokens x in_features -> tokens x out_features."""
-        out = _started(len(rows), self.out_features, self.bias)
-        self._add(out, rows)
-        return out
-
-    def add_to(self, out: Array, rows: Array) -> None:
-        """`out += of(rows)`."""
-        if self.bias is not None:
-            out += self.bias.numpy()
-        self._add(out, rows)
 
     def _add(self, out: Array, rows: Array) -> None:
         if self._panels is not None and len(rows) > INT8_ROWS:
@@ -240,7 +229,7 @@ def quantise_linears(model: nn.Module, *, copy: bool) -> int:
     return _replace(model, Int8Linear, copy=copy)
 
 
-def _replace(model: nn.Module, new: type[FastLinear] | type[Int8Linear], *, copy: bool) -> int:
+def _replace(model: nn.Module, new: type[FastLinear | Int8Linear], *, copy: bool) -> int:
     found = [
         (parent, name, child)
         for parent in model.modules()
