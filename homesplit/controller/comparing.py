@@ -7,11 +7,13 @@ from typing import Any
 from homesplit.controller.base import Served, stage_module
 from homesplit.controller.loading import Loading
 from homesplit.core import events
+from homesplit.core.window import EDGE_MOST_S
+from homesplit.core.workload import Arrivals
 from homesplit.stages.context import Context
 
 REQUESTS = 30
-"""With fewer in each mode, chance decides more than the mode."""
-SHORTEST_S, LONGEST_S = 30.0, 120.0
+"""So many are to count in each mode: with fewer, chance decides more than the mode."""
+SHORTEST_S, LONGEST_S = 30.0, 300.0
 
 
 class Comparing(Loading):
@@ -47,12 +49,16 @@ async def run_compare(ctx: Context, served: Served, boxes: tuple[str, ...], work
     modes = ("colocated:whole", "colocated:chunked")
     if len(boxes) > 1:
         modes = (*modes, "replica", "split")
-    rate = workload.arrivals.rate_requests_per_s
-    await compare.compare(ctx, target, modes, workload, seconds=compared_seconds(rate), repeats=1)
+    seconds = compared_seconds(workload.arrivals)
+    await compare.compare(ctx, target, modes, workload, seconds=seconds, repeats=1)
 
 
-def compared_seconds(rate_requests_per_s: float | None) -> float:
-    """How long each mode is offered the load: for enough requests to tell modes apart."""
-    if not rate_requests_per_s:
+def compared_seconds(arrivals: Arrivals) -> float:
+    """How long each mode is offered the load: so that enough requests count to tell modes apart."""
+    rate = arrivals.rate_requests_per_s
+    if not rate:
         return SHORTEST_S
-    return min(max(REQUESTS / rate_requests_per_s, SHORTEST_S), LONGEST_S)
+    if arrivals.pattern == "on_off":
+        rate *= arrivals.on_s / (arrivals.on_s + arrivals.off_s)
+    # What is due at a run's ends counts nowhere.
+    return min(max(REQUESTS / rate + 2 * EDGE_MOST_S, SHORTEST_S), LONGEST_S)

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from homesplit.controller.base import Base, io_module, stage_module
 from homesplit.core import events
 from homesplit.core.choices import Choices
-from homesplit.errors import UsageError
+from homesplit.core.workload import Targets
+from homesplit.errors import HomesplitError, UsageError
 from homesplit.stages.context import Context
 from homesplit.view import plan as plan_view
 
@@ -41,10 +42,26 @@ class Planning(Base):
         """Turn one knob of the question; the advice follows once it rests."""
         profiles = io_module("profiles")
         models, workloads = (profiles.names(kind, self.paths) for kind in ("models", "workloads"))
-        self.choose(plan_view.turned(self.state.choices, knob, step, models, workloads))
+        turned = plan_view.turned(self.state.choices, knob, step, models, workloads)
+        if knob == "workload" and turned.workload is not None:
+            turned = self._with_its_targets(turned, turned.workload)
+        self.choose(turned)
         if self._turning is not None:
             self._turning.cancel()
         self._turning = asyncio.get_running_loop().call_later(TURN_REST_S, self.make_plan)
+
+    def _with_its_targets(self, choices: Choices, workload: str) -> Choices:
+        """What a workload's profile asks of each request, as far as it says."""
+        try:
+            own = io_module("profiles").load_workload(workload, self.paths).targets
+        except HomesplitError:
+            # The advice for it says what is wrong with its file.
+            return choices
+        return (
+            choices
+            if own == Targets(ttft_s=None, tpot_s=None)
+            else replace(choices, targets=own, targets_from=("", ""))
+        )
 
     def make_plan(self) -> None:
         """Work out the advice in a process of its own; a newer question takes its place."""

@@ -19,11 +19,14 @@ from homesplit.core import events
 from homesplit.core.alone import Alone
 from homesplit.core.brought import Brought
 from homesplit.core.choices import Choices, names_targets
+from homesplit.core.compare_result import LEAST_PAIRS
 from homesplit.core.plan import Plan, Suited
 from homesplit.core.plan_map import PlanMap
 from homesplit.core.state import RunState, apply
-from homesplit.core.workload import Targets
+from homesplit.core.window import window
+from homesplit.core.workload import Arrivals, Targets
 from homesplit.errors import HomesplitError
+from homesplit.io import profiles
 from homesplit.io.paths import Paths
 from homesplit.replay import LONGEST_GAP_S, Replay
 from homesplit.stages.context import AskNobody, Context
@@ -403,12 +406,55 @@ def test_a_recording_tells_ages_as_they_were_when_it_was_made() -> None:
 
 @pytest.mark.parametrize(
     ("rate_requests_per_s", "seconds"),
-    [(None, 30.0), (100.0, 30.0), (1.0, 30.0), (0.5, 60.0), (0.01, 120.0)],
+    [(None, 30.0), (100.0, 30.0), (1.0, 40.0), (0.5, 70.0), (0.12, 260.0), (0.01, 300.0)],
 )
 def test_a_comparison_lasts_for_enough_requests_within_bounds(
     rate_requests_per_s: float | None, seconds: float
 ) -> None:
-    assert compared_seconds(rate_requests_per_s) == seconds
+    arrivals = Arrivals(rate_requests_per_s=rate_requests_per_s)
+    assert compared_seconds(arrivals) == pytest.approx(seconds)
+
+
+def test_a_comparison_of_bursts_lasts_for_as_many_requests() -> None:
+    bursts = Arrivals(rate_requests_per_s=1.0, pattern="on_off", on_s=5.0, off_s=15.0)
+    assert compared_seconds(bursts) == 130.0
+
+
+def test_a_slow_comparison_counts_more_requests_than_a_verdict_needs() -> None:
+    seen = window(compared_seconds(Arrivals(rate_requests_per_s=0.12)))
+    counted_s = seen.offered_s - seen.warm_up_s - seen.drain_s
+    assert 0.12 * counted_s > LEAST_PAIRS * 1.4
+
+
+async def test_a_workload_brings_its_targets_and_ones_own_lengths_keep_what_is_there() -> None:
+    controller, _ = advised()
+    names = profiles.names("workloads", controller.paths)
+    controller.turn("workload", 1)
+    assert controller.state.choices.workload == names[0]
+    first = profiles.load_workload(names[0], controller.paths).targets
+    assert controller.state.choices.targets == first
+    controller.turn("ttft", 1)
+    turned = controller.state.choices.targets
+    assert turned != first
+    controller.turn("workload", -1)
+    assert controller.state.choices.workload is None
+    assert controller.state.choices.targets == turned
+    await controller.close()
+
+
+async def test_a_workload_whose_file_is_broken_is_chosen_and_changes_no_target(
+    tmp_path: Path,
+) -> None:
+    controller, _ = advised()
+    folder = tmp_path / "config" / "profiles" / "workloads"
+    folder.mkdir(parents=True)
+    (folder / "aaa.toml").write_text("name = ")
+    controller.paths = Paths(config=tmp_path / "config", cache=tmp_path, data=tmp_path)
+    before = controller.state.choices.targets
+    controller.turn("workload", 1)
+    assert controller.state.choices.workload == "aaa"
+    assert controller.state.choices.targets == before
+    await controller.close()
 
 
 class Offering(Controller):
