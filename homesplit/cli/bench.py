@@ -12,13 +12,13 @@ from homesplit.cli.load_arguments import (
     add_shape_arguments,
     add_trace_arguments,
     asked_of,
+    drawn_of,
     on_target,
     price_of,
     replay_of,
     seed_of,
-    workload_of,
 )
-from homesplit.cli.load_checks import check_capacity, check_replay
+from homesplit.cli.load_checks import check_capacity, check_no_search, check_replay
 from homesplit.cli.output import add_json, command_context, print_json, without_outcome
 from homesplit.cli.progress_line import with_progress_line
 from homesplit.cli.stopping import stopped_by_hand
@@ -27,17 +27,14 @@ from homesplit.core.bench_result import (
     bench_document,
     bench_sentence,
     energy_sentence,
-    marked,
-    rate_text,
-    seconds_text,
-    share_text,
 )
 from homesplit.core.capacity import CapacityResult, capacity_sentence
 from homesplit.stages.bench import Target, bench
-from homesplit.stages.capacity import capacity_document, find_capacity
+from homesplit.stages.capacity import WITHIN_S, capacity_document, check_search, find_capacity
 from homesplit.stages.context import Context
+from homesplit.view.figures_table import ESTIMATES, beside_lines, figure_lines
+from homesplit.view.measured_rows import measured_rows
 
-HEAD = ("", "offered", "done", "TTFT p50", "p90", "TPOT p50", "stall p90", "attained", "good/s")
 CAPACITY_SECONDS = 30.0
 """Shortest run of each rate that the search for capacity tries."""
 
@@ -52,7 +49,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--capacity",
         action="store_true",
-        help="search for the highest rate with nine of ten requests inside the targets",
+        help="search for the highest rate with nine of ten requests inside the targets; each "
+        "rate is tried for --seconds (30), or until 60 requests count",
+    )
+    parser.add_argument(
+        "--within",
+        type=float,
+        metavar="S",
+        help=f"with --capacity: try no rate that would end later (default {WITHIN_S:g} s)",
     )
     parser.add_argument("--no-notebook", action="store_true", help="keep no entry of this run")
     add_json(parser)
@@ -76,19 +80,21 @@ def run(args: argparse.Namespace) -> int:
 def _capacity(ctx: Context, args: argparse.Namespace) -> int:
     """0 when a capacity was found."""
     check_capacity(args)
+    seconds, seed = args.seconds or CAPACITY_SECONDS, seed_of(args)
     check_replay(args)
-    workload = workload_of(ctx, args)
+    workload = drawn_of(ctx, args, seconds, seed)
+    check_search(workload)
     if not args.json:
         ctx = without_outcome(ctx, "capacity")
 
     async def against(target: Target) -> CapacityResult:
-        seconds = args.seconds or CAPACITY_SECONDS
         return await find_capacity(
             ctx,
             target,
             workload,
             seconds=seconds,
-            seed=seed_of(args),
+            seed=seed,
+            within_s=args.within or WITHIN_S,
             keep=not args.no_notebook,
         )
 
@@ -102,7 +108,8 @@ def _capacity(ctx: Context, args: argparse.Namespace) -> int:
 
 async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
     seed, price = seed_of(args), price_of(args)
-    asked = asked_of(ctx, args)
+    check_no_search(args)
+    asked = asked_of(ctx, args, args.seconds or SECONDS, seed)
 
     async def against(target: Target) -> BenchResult:
         workload, plan = (asked, None) if asked else await replay_of(args, [target], seed)
@@ -125,35 +132,20 @@ async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
 
 
 def _print_table(result: BenchResult) -> None:
-    """The run in a sentence, then the figures by class as an aligned table on stdout."""
-    summary = result.summary
-    rows: list[tuple[str, ...]] = [HEAD]
-    for name, figures in (("all", summary.figures), *summary.by_class.items()):
-        rows.append(
-            (
-                name,
-                str(figures.offered),
-                str(figures.completed),
-                seconds_text(figures.ttft_s.p50),
-                seconds_text(figures.ttft_s.p90),
-                marked("tpot_s", summary, seconds_text(figures.tpot_s.p50)),
-                seconds_text(figures.stall_s.p90),
-                marked("attainment", summary, share_text(figures.attainment)),
-                marked(
-                    "goodput_requests_per_s",
-                    summary,
-                    rate_text(None if summary.no_data else figures.goodput_requests_per_s),
-                ),
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    """The run in a sentence, then its figures by class with their intervals, on stdout."""
+    summary, document = result.summary, bench_document(result)
     print(bench_sentence(result))
-    for row in rows:
-        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
-    print(energy_sentence([result]))
-    print(f"counted: {summary.window.rule}")
-    if summary.estimated:
-        print("~ marks estimates: they rest on counts of tokens that the server did not tell")
-    for note in summary.notes:
-        print(f"note: {note}")
-    print(f"seed {result.seed}")
+    print()
+    for told in figure_lines(measured_rows({"body": document})):
+        print(told)
+    print()
+    for told in beside_lines(
+        [
+            energy_sentence([result]),
+            f"counted: {summary.window.rule}",
+            *((ESTIMATES,) if summary.estimated else ()),
+            *(f"note: {note}" for note in summary.notes),
+            f"seed {result.seed}",
+        ]
+    ):
+        print(told)

@@ -6,8 +6,6 @@ import argparse
 import asyncio
 from typing import Any
 
-from homesplit_engine.words import Figures
-
 from homesplit.cli.load_arguments import (
     add_load_arguments,
     add_server_arguments,
@@ -23,23 +21,15 @@ from homesplit.cli.load_arguments import (
 from homesplit.cli.load_checks import check_also
 from homesplit.cli.output import add_json, command_context, print_json, without_outcome
 from homesplit.cli.progress_line import with_progress_line
-from homesplit.core.bench_result import (
-    energy_sentence,
-    marked,
-    rate_text,
-    seconds_text,
-    share_text,
-)
-from homesplit.core.compare_result import CompareResult, ModeRuns, compare_document
-from homesplit.core.predict_run import Predicted
+from homesplit.core.bench_result import energy_sentence
+from homesplit.core.compare_result import CompareResult, compare_document
 from homesplit.core.say import counted
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target
-from homesplit.stages.compare import SECONDS, compare
+from homesplit.stages.compare import SECONDS, check_modes, compare
 from homesplit.stages.context import Context
-
-_PREDICTED = "  predicted"
-"""What stands before a mode's prediction, in the column of the modes' names."""
+from homesplit.view.figures_table import ESTIMATES, beside_lines, figure_lines
+from homesplit.view.measured_rows import measured_rows
 
 
 def add_parser(subparsers: Any) -> None:
@@ -85,11 +75,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
-    asked, seed, price = asked_of(ctx, args), seed_of(args), price_of(args)
+    seed, price = seed_of(args), price_of(args)
     modes = [text for text in args.modes.split(",") if text.strip()]
-    if not modes:
-        raise UsageError("--modes names no mode.")
+    check_modes(modes)
     check_also(args)
+    asked = asked_of(ctx, args, args.seconds or SECONDS, seed)
     also_key = key_in(args.also_api_key_file)
     also = [Target(url=url, api_key=also_key, model=args.also_model) for url in args.also]
 
@@ -114,45 +104,36 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
     return await on_target(ctx, args, on)
 
 
-def _rate(figures: Figures | Predicted) -> str:
-    found = figures.goodput_requests_per_s
-    return rate_text(None) if found is None else f"{rate_text(found)}/s"
-
-
-def _predicted(mode: ModeRuns) -> str:
-    found = mode.predicted
-    if found is None:
-        return f"nothing: {mode.predicted_why}"
-    low, high = seconds_text(found.ttft_s.low), seconds_text(found.ttft_s.high)
-    return (
-        f"TTFT p50 {seconds_text(found.ttft_s.p50)} ({low} to {high})  TPOT p50 "
-        f"{seconds_text(found.tpot_s.p50)}  stalled p90 {seconds_text(found.stall_s.p90)}  "
-        f"attained {share_text(found.attainment)}  goodput {_rate(found)}"
-    )
-
-
 def show(result: CompareResult) -> None:
-    """Print the figures by mode, what was predicted of each, and the verdict."""
-    width = max(len(name) for name in (_PREDICTED, *(mode.name for mode in result.modes)))
-    for mode in result.modes:
-        figures = mode.pooled.figures
-        print(
-            f"{mode.name:<{width}}  {figures.completed}/{figures.offered} done  "
-            f"TTFT p50 {seconds_text(figures.ttft_s.p50)}  TPOT p50 "
-            f"{marked('tpot_s', mode.pooled, seconds_text(figures.tpot_s.p50))}  "
-            f"stalled p90 {seconds_text(figures.stall_s.p90)}  "
-            f"attained {marked('attainment', mode.pooled, share_text(figures.attainment))}  "
-            f"goodput {marked('goodput_requests_per_s', mode.pooled, _rate(figures))}"
-        )
-        print(f"{_PREDICTED:<{width}}  {_predicted(mode)}")
-        print(f"  {energy_sentence(mode.runs)}")
-    print(f"counted: {result.modes[0].pooled.window.rule}")
+    """Print the figures by mode, what was predicted of each, and last the verdict."""
+    document = compare_document(result)
+    for told in figure_lines(measured_rows({"body": document})):
+        print(told)
+    print()
     texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
-    print(f"text over {counted(result.compared_prompts, 'prompt')}: {texts}")
-    for each in result.divergences:
-        print(each.sentence)
-    if result.trade:
-        print(result.trade)
-    print(result.verdict.sentence)
-    for note in (*result.notes, *result.learnt):
-        print(f"note: {note}")
+    estimated = any(mode.pooled.estimated for mode in result.modes)
+    traded = result.trade if result.trade and not _in(result.trade, result.sentence) else None
+    for told in beside_lines(
+        [
+            *(f"{mode.name}: {energy_sentence(mode.runs)}" for mode in result.modes),
+            *(
+                f"{m.name}: no prediction, {m.predicted_why}"
+                for m in result.modes
+                if m.predicted_why
+            ),
+            f"counted: {result.modes[0].pooled.window.rule}",
+            *((ESTIMATES,) if estimated else ()),
+            f"text over {counted(result.compared_prompts, 'prompt')}: {texts}",
+            *(each.sentence for each in result.divergences),
+            *((traded,) if traded else ()),
+            *(f"note: {note}" for note in (*result.notes, *result.learnt)),
+        ]
+    ):
+        print(told)
+    print()
+    print(result.sentence or result.verdict.sentence)
+
+
+def _in(trade: str, sentence: str) -> bool:
+    """Whether the sentence tells the trade already."""
+    return sentence.startswith(trade.rstrip("."))

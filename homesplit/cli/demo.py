@@ -9,18 +9,18 @@ from pathlib import Path
 from homesplit_engine.records import KV_WIRES
 
 from homesplit.cli.output import add_json, command_context, print_json, say
-from homesplit.core.bench_result import seconds_text
 from homesplit.core.demo_result import (
     DemoResult,
     demo_document,
     demo_problems,
     divergences,
-    label,
 )
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.say import counted
 from homesplit.errors import UsageError
 from homesplit.stages.demo import MODEL, run_demo
+from homesplit.view.figures_table import figure_lines
+from homesplit.view.measured_rows import measured_rows
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage]
@@ -82,15 +82,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(result: DemoResult) -> None:
-    """The modes as a table."""
-    print(f"{'mode':<20}{'requests':>9}{'TTFT p50':>11}{'TPOT p50':>11}{'stall p90':>11}")
-    for mode in result.modes:
-        figures = mode.result.summary.figures
-        print(
-            f"{label(mode.setting):<20}{figures.completed:>9}"
-            f"{seconds_text(figures.ttft_s.p50):>11}{seconds_text(figures.tpot_s.p50):>11}"
-            f"{seconds_text(figures.stall_s.p90):>11}"
-        )
+    """The modes as tables."""
+    for told in figure_lines(measured_rows({"body": demo_document(result)})):
+        print(told)
     same = "identical" if result.identical_text else "DIFFERENT"
     prompts = counted(result.compared_prompts, "prompt")
     print(f"Text over {prompts}: {same}. {LOOPBACK_LABEL.capitalize()}.")

@@ -22,8 +22,9 @@ from homesplit.core.load import LoadPlan, with_load
 from homesplit.core.replay import recorded, replay
 from homesplit.core.workload import Arrivals, Targets, Workload, fixed_lengths
 from homesplit.errors import UsageError
+from homesplit.io.endpoint import base_url
 from homesplit.io.traces import read_trace
-from homesplit.stages.bench import Target, context_of, deployed
+from homesplit.stages.bench import Target, context_of, counted_window, deployed, make_load
 from homesplit.stages.context import Context
 
 SECONDS = 60.0
@@ -190,13 +191,36 @@ def key_in(file: str | None) -> str | None:
         ) from error
 
 
-def asked_of(ctx: Context, args: argparse.Namespace) -> Workload | None:
-    """The load asked for, None where a trace brings it; raises UsageError or ProfileError."""
+def asked_of(ctx: Context, args: argparse.Namespace, seconds: float, seed: int) -> Workload | None:
+    """The load asked for, None where a trace brings it; raises UsageError or ProfileError.
+
+    All that is wrong with it is told here, before a server is asked anything.
+    """
     check_replay(args)
     if args.trace is None:
-        return workload_of(ctx, args)
+        return drawn_of(ctx, args, seconds, seed)
+    check_addresses(args)
     check_numbers(args)
+    counted_window(trace_plan(args, seed, None).seconds, args.warm_up, args.drain)
     return None
+
+
+def drawn_of(ctx: Context, args: argparse.Namespace, seconds: float, seed: int) -> Workload:
+    """The load to be drawn for a run of `seconds`; raises UsageError or ProfileError."""
+    check_addresses(args)
+    workload = workload_of(ctx, args)
+    plan = make_load(workload, seconds=seconds, seed=seed)
+    counted_window(plan.seconds, args.warm_up, args.drain)
+    return workload
+
+
+def check_addresses(args: argparse.Namespace) -> None:
+    """Raises UsageError for an address that can't be one, and for a key that can't be read."""
+    for url in (args.url, *getattr(args, "also", ())):
+        if url is not None:
+            base_url(url)
+    check_server(args)
+    api_key_of(args)
 
 
 def workload_of(ctx: Context, args: argparse.Namespace) -> Workload:

@@ -18,7 +18,7 @@ _DRAWN = (
 """What draws a load, which a trace brings."""
 _REPLAY = ("speed", "limit", "max_context", "max_output")
 _EDGES = ("warm_up", "drain")
-_ABOVE_0 = ("seconds", "rate", "ttft", "tpot", "speed")
+_ABOVE_0 = ("seconds", "rate", "ttft", "tpot", "speed", "within")
 _FROM_1 = (*_LENGTHS, "users", "limit", "max_context", "max_output")
 
 
@@ -99,6 +99,11 @@ def check_capacity(args: argparse.Namespace) -> None:
     search = "--capacity tries rates of its own"
     _refuse(args, ("trace", "users", "ramp_to"), search)
     _refuse(args, (*_EDGES, "price_per_kwh"), "--capacity tells a rate alone")
+
+
+def check_no_search(args: argparse.Namespace) -> None:
+    """Raises UsageError for a search's bound where nothing is searched for."""
+    _refuse(args, ("within",), "one run lasts --seconds", "Give --capacity, or leave it out.")
 
 
 def _refuse(

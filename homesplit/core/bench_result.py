@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from homesplit_engine.records import ModeSetting
 from homesplit_engine.words import Figures
-from msgspec import Struct
+from msgspec import Struct, field
 
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.load_words import load_words, targets_words
 from homesplit.core.measured import CUT, RequestLog, timeline
 from homesplit.core.say import counted, rate
-from homesplit.core.served import ServerSide, Timed
+from homesplit.core.served import Background, ServerSide, Timed
 from homesplit.core.summary import RunSummary, inside
 from homesplit.core.workload import Workload
 
@@ -34,7 +34,7 @@ class BenchResult(Struct, frozen=True, kw_only=True):
     setting: ModeSetting | None = None
     fingerprint: str | None = None
     loopback: bool | None = None
-    """None where it isn't known (a foreign server)."""
+    """Whether all of it was on one machine; None where it isn't known."""
     boxes: tuple[str, ...] = ()
     started_at: str
     lag_p99_s: float | None = None
@@ -53,6 +53,9 @@ class BenchResult(Struct, frozen=True, kw_only=True):
     """What the user pays for a kilowatt-hour, in the user's own currency."""
     entry: str | None = None
     """Id of the notebook's entry, None when nothing was kept."""
+    meanwhile: dict[str, Background] = field(default_factory=dict[str, Background])
+    """By box, what other programs took of the boxes compared while another server was measured,
+    that server among them where it runs there."""
     timed: Timed | None = None
     """What the router told of the boxes' steps meanwhile; None where nobody listened."""
 
@@ -275,3 +278,9 @@ def seconds_text(value: float | None) -> str:
     if value == 0:
         return "0 s"
     return f"{value * 1000:.3g} ms" if value < 0.09995 else f"{value:.3g} s"
+
+
+def seconds_against(one: float | None, other: float | None) -> str:
+    """`0.2 s against 0.3 s`, or `0.2 s in both` where they read alike."""
+    told = [seconds_text(value) for value in (one, other)]
+    return f"{told[0]} in both" if told[0] == told[1] else f"{told[0]} against {told[1]}"

@@ -32,6 +32,8 @@ MOST_EMPTY = 2
 there is nothing to find."""
 LEAST_REQUESTS = 60
 """Of each run: with fewer, not even a run without a miss shows that 90 % are inside."""
+USUAL_RATES = 7
+"""Rates that a search tries which starts within a factor of four of what it finds."""
 LONGEST_RUN_S = 600.0
 """A rate so low that its run would last longer is not tried."""
 
@@ -166,14 +168,25 @@ class CapacityResult(Struct, frozen=True, kw_only=True):
     confidence: float = CONFIDENCE
     loopback: bool | None = None
     ended: bool = True
+    over: bool = False
+    """Whether the search's time was over before the rates lay close enough."""
     entry: str | None = None
 
 
-def capacity_of(trials: Sequence[Trial], loopback: bool | None = None) -> CapacityResult:
-    """The result of a search that is over."""
+def expected_s(first: float, seconds: float, left_out_share: float) -> float:
+    """About how long a search takes that begins at `first`: a few rates, each run once."""
+    return USUAL_RATES * max(seconds, run_s(first, left_out_share))
+
+
+def capacity_of(
+    trials: Sequence[Trial], loopback: bool | None = None, within_s: float | None = None
+) -> CapacityResult:
+    """The result of a search that is over, after `within_s` because its time was."""
     known = bounds(trials)
     why = None
-    if not any(trial.completed for trial in trials):
+    if within_s is not None:
+        why = f"the search ended where its time did, {within_s:.0f} s (--within)"
+    elif not any(trial.completed for trial in trials):
         why = "no data, no request was completed at any rate"
     elif known.holds is None:
         tried = min((t.rate_requests_per_s for t in trials), default=0.0)
@@ -187,6 +200,7 @@ def capacity_of(trials: Sequence[Trial], loopback: bool | None = None) -> Capaci
         why=why,
         trials=tuple(trials),
         loopback=loopback,
+        over=within_s is not None,
     )
 
 
@@ -217,6 +231,10 @@ def _sentence(result: CapacityResult) -> str:
         held = f"; the highest that held is {rate(result.low)}" if result.low else ""
         tried = counted(len(result.trials), "rate")
         return f"Search for capacity, not ended after {tried}{held}; the last, {last}."
+    low, high = result.capacity_requests_per_s, result.high
+    if result.over and low is not None:
+        below = f" and below {rate(high)}" if high else ""
+        return f"Capacity at least {rate(low)}{below}: {result.why}."
     if result.capacity_requests_per_s is None or result.high is None:
         return f"Capacity not found: {result.why}."
     return (

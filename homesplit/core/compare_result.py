@@ -10,14 +10,25 @@ import msgspec
 from homesplit_engine.records import ModeSetting
 from msgspec import Struct
 
-from homesplit.core.bench_result import BenchResult, energy_document, figures_document, seconds_text
+from homesplit.core.bench_result import (
+    BenchResult,
+    energy_document,
+    figures_document,
+    seconds_against,
+    seconds_text,
+)
 from homesplit.core.bootstrap import Z, interval, mean, paired_difference
 from homesplit.core.divergence import Divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.predict_run import Predicted
-from homesplit.core.say import counted, rate
-from homesplit.core.served import WORTH_A_WORD_CORES, ServerSide, background_words
+from homesplit.core.say import counted, listed, rate, span
+from homesplit.core.served import (
+    WORTH_A_WORD_CORES,
+    Background,
+    ServerSide,
+    background_words,
+)
 from homesplit.core.summary import RunSummary, inside, unjudged
 from homesplit.core.workload import Targets
 
@@ -73,6 +84,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     sentence: str
     low: float | None
     high: float | None
+    about: tuple[str, ...] = ()
+    """The modes that the sentence speaks of."""
 
 
 class CompareResult(Struct, frozen=True, kw_only=True):
@@ -93,6 +106,8 @@ class CompareResult(Struct, frozen=True, kw_only=True):
     """How far the texts of each mode whose hand-offs lose precision stray."""
     trade: str | None = None
     """What the split cost and took away against one box alone, in a sentence."""
+    sentence: str = ""
+    """All of it in one: the verdict, begun with the trade where both are about the same modes."""
     ended: bool = True
     entry: str | None = None
 
@@ -113,37 +128,42 @@ def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
     difference = _paired(best, second)
     if difference is None:
         lumps = _lump_words(best, second)
-        sentence = f"Too few requests in common to tell {best.name} from {second.name}.{lumps}"
+        sentence = f"Too few requests in common to tell {best.name} from {second.name}{lumps}."
         return Verdict(mode=None, sentence=labelled(sentence, loopback), low=None, high=None)
     low, high = difference
     if high < 0.0 and not _closed(best):
         # Of the requests that can be judged in both, the other had more inside.
         best, second, low, high = second, best, -high, -low
     won = low > 0.0
-    sentence = _won(best, second, low, high) if won else _no_winner(best, others, low, high)
-    words = f"{sentence}{_lump_words(best, second)}"
-    name = best.name if won else None
-    return Verdict(mode=name, sentence=labelled(words, loopback), low=low, high=high)
+    near = [best, second] if won else [best, *(m for m in others if _untold(best, m))]
+    told = _won(best, second, low, high) if won else _no_winner(near, second, low, high)
+    words = f"{told}; {_latency_words(near)}{_lump_words(best, second)}."
+    return Verdict(
+        mode=best.name if won else None,
+        sentence=labelled(words, loopback),
+        low=low,
+        high=high,
+        about=tuple(mode.name for mode in near),
+    )
 
 
 def _won(best: ModeRuns, second: ModeRuns, low: float, high: float) -> str:
     return (
-        f"{best.name} had the most goodput, by {low:.3g} to {high:.3g} requests/s over "
-        f"{second.name} (95 % interval). {_latency_words(best, second)}"
+        f"{best.name} had the most goodput, by {span(low, high, 'requests/s')} over "
+        f"{second.name} (95 % interval)"
     )
 
 
-def _no_winner(best: ModeRuns, others: Sequence[ModeRuns], low: float, high: float) -> str:
-    second = others[0]
-    within = f"(95 % interval {low:+.3g} to {high:+.3g} requests/s)"
+def _no_winner(near: Sequence[ModeRuns], second: ModeRuns, low: float, high: float) -> str:
+    best, named = near[0], listed([mode.name for mode in near])
+    within = f"95 % interval {span(low, high, 'requests/s', signed=True)}"
     if _closed(best) and _lump_words(best, second):
-        told = f"It can't be told whether {best.name} or {second.name} had more goodput {within}."
-        return f"{told} {_latency_words(best, second)}"
-    near = [best, *(m for m in others if _untold(best, m))]
+        return f"It can't be told whether {best.name} or {second.name} had more goodput ({within})"
+    of_which = f", {best.name} less {second.name}" if len(near) > 2 else ""
     simple = min(near, key=_simplicity)
     return (
-        f"No difference in goodput between {' and '.join(m.name for m in near)} {within}: take "
-        f"the simpler, {simple.name}. {_latency_words(best, second)}"
+        f"No difference in goodput between {named} ({within}{of_which}): take the simpler, "
+        f"{simple.name}"
     )
 
 
@@ -227,7 +247,7 @@ def _closed(mode: ModeRuns) -> bool:
 
 
 def _lump_words(*modes: ModeRuns) -> str:
-    """What to know where answers can't be judged; empty where all can."""
+    """What to know where answers can't be judged, as a clause; empty where all can."""
     told = [
         f"{mode.pooled.figures.unjudged} of {mode.name}'s"
         for mode in modes
@@ -240,7 +260,7 @@ def _lump_words(*modes: ModeRuns) -> str:
         if _closed(modes[0])
         else "only requests are compared that can be judged in both"
     )
-    return f" Answers that came at one moment can't be judged ({', '.join(told)}): {how}."
+    return f"; answers that came at one moment can't be judged ({', '.join(told)}): {how}"
 
 
 def _paired(one: ModeRuns, other: ModeRuns) -> tuple[float, float] | None:
@@ -311,14 +331,22 @@ def _inside_by_request(mode: ModeRuns) -> dict[tuple[int, int], float]:
     }
 
 
-def _latency_words(one: ModeRuns, other: ModeRuns) -> str:
-    """The two modes' TTFT, TPOT and stalls side by side."""
-    a, b = one.pooled.figures, other.pooled.figures
-    return (
-        f"TTFT p50 {seconds_text(a.ttft_s.p50)} against {seconds_text(b.ttft_s.p50)}, "
-        f"TPOT p50 {seconds_text(a.tpot_s.p50)} against {seconds_text(b.tpot_s.p50)}, "
-        f"stalled p90 {seconds_text(a.stall_s.p90)} against {seconds_text(b.stall_s.p90)}."
+def _latency_words(modes: Sequence[ModeRuns]) -> str:
+    """The modes' TTFT, TPOT and stalls: of two side by side, of more from which to which."""
+    found = [mode.pooled.figures for mode in modes]
+    told = (
+        ("TTFT p50", [each.ttft_s.p50 for each in found]),
+        ("TPOT p50", [each.tpot_s.p50 for each in found]),
+        ("stalled p90", [each.stall_s.p90 for each in found]),
     )
+    return ", ".join(f"{name} {_beside_words(values)}" for name, values in told)
+
+
+def _beside_words(values: Sequence[float | None]) -> str:
+    if len(values) == 2:
+        return seconds_against(*values)
+    known = [value for value in values if value is not None]
+    return f"from {seconds_text(min(known))} to {seconds_text(max(known))}" if known else "no data"
 
 
 def compare_document(result: CompareResult) -> dict[str, Any]:
@@ -330,6 +358,7 @@ def compare_document(result: CompareResult) -> dict[str, Any]:
         "compared_prompts": result.compared_prompts,
         "divergences": [divergence_document(each) for each in result.divergences],
         "verdict": msgspec.to_builtins(result.verdict),
+        "sentence": result.sentence or result.verdict.sentence,
         "trade": result.trade,
         "repeats": result.repeats,
         "seed": result.seed,
@@ -355,6 +384,7 @@ def _mode_document(mode: ModeRuns) -> dict[str, Any]:
         "prefill": mode.setting.prefill if mode.setting else None,
         "url": mode.url,
         "model": mode.runs[0].model,
+        "loopback": mode.runs[0].loopback,
         "setting": msgspec.to_builtins(mode.setting),
         **figures_document(mode.pooled),
         "predicted": msgspec.to_builtins(mode.predicted),
@@ -375,7 +405,7 @@ def mean_background(mode: ModeRuns) -> dict[str, float]:
     """Cores of each box that other programs took while the mode ran, where the box tells."""
     told: dict[str, list[float]] = {}
     for run in mode.runs:
-        for box, seen in (run.server.background if run.server else {}).items():
+        for box, seen in _background(run).items():
             if seen.mean_cores is not None:
                 told.setdefault(box, []).append(seen.mean_cores)
     return {box: sum(cores) / len(cores) for box, cores in told.items()}
@@ -384,7 +414,8 @@ def mean_background(mode: ModeRuns) -> dict[str, float]:
 def background_notes(modes: Sequence[ModeRuns]) -> list[str]:
     """A sentence for each box that others used (from which mode's mean to which) or may have."""
     by_box: dict[str, list[float]] = {}
-    for mode in modes:
+    own = [mode for mode in modes if mode.setting is not None]
+    for mode in own:
         for box, cores in mean_background(mode).items():
             by_box.setdefault(box, []).append(cores)
     said = [
@@ -394,12 +425,30 @@ def background_notes(modes: Sequence[ModeRuns]) -> list[str]:
     ]
     silent = {
         box: words
-        for mode in modes
+        for mode in own
         for run in mode.runs
-        for box, seen in (run.server.background if run.server else {}).items()
+        for box, seen in _background(run).items()
         if box not in by_box and (words := background_words(box, seen))
     }
-    return [*said, *silent.values(), *uneven_background(modes)]
+    others = [_meanwhile(mode) for mode in modes if mode.setting is None]
+    return [*said, *silent.values(), *uneven_background(own), *others]
+
+
+def _background(run: BenchResult) -> dict[str, Background]:
+    return run.server.background if run.server else run.meanwhile
+
+
+def _meanwhile(mode: ModeRuns) -> str:
+    """What is known of the boxes while another server had its turn."""
+    seen = mean_background(mode)
+    told = [f"{cores:.1f} cores of {box}" for box, cores in sorted(seen.items())]
+    known = (
+        f"programs other than homesplit took {listed(told)} meanwhile, its own work among it where "
+        "it runs there"
+        if told
+        else "what ran on the boxes meanwhile is not known, they told nothing"
+    )
+    return f"{mode.name}: {known}; another machine is not watched"
 
 
 def uneven_background(modes: Sequence[ModeRuns]) -> list[str]:

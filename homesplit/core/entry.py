@@ -51,6 +51,11 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 def labelled(sentence: str, loopback: bool | None) -> str:
     """The sentence with the loopback label where the run measured no network."""
-    if not loopback or LOOPBACK_LABEL in sentence:
+    if not loopback:
         return sentence
-    return f"{sentence.rstrip()} ({LOOPBACK_LABEL})"
+    # It belongs at the end, whatever was added to a sentence that had it already.
+    mark = f" ({LOOPBACK_LABEL})"
+    bare = sentence.replace(mark, "").rstrip()
+    if LOOPBACK_LABEL in bare:
+        return bare
+    return f"{bare[:-1]}{mark}." if bare.endswith(".") else f"{bare}{mark}"

@@ -39,7 +39,11 @@ def _rate(workload: Workload) -> str:
 
 def asked_words(workload: Workload, seconds: float | None) -> str:
     """All of the load in sentences: how requests come, how long they are, and the targets."""
-    kinds = "; ".join(_kind(kind) for kind in workload.classes)
+    alone = len(workload.classes) == 1
+    kinds = "; ".join(
+        _lengths(kind) if alone else f"{kind.name} (share {kind.share:.3g}): {_lengths(kind)}"
+        for kind in workload.classes
+    )
     said = [f"{_how(workload)}{_lasting(workload, seconds)}: {kinds}.", *_extras(workload)]
     return " ".join([*said, f"Targets: {targets_words(workload.targets) or 'none'}."])
 
@@ -71,15 +75,12 @@ def _lasting(workload: Workload, seconds: float | None) -> str:
     return f" within {seconds:.4g} s" if within else f", for {seconds:.4g} s"
 
 
-def _kind(kind: LengthClass) -> str:
+def _lengths(kind: LengthClass) -> str:
     if kind.pairs:
-        pairs = counted(len(kind.pairs), "pair")
-        lengths = f"prompt and answer drawn together from {pairs}"
-    else:
-        prompt = _span(kind.prompt_tokens_low, kind.prompt_tokens_high, "prompt token")
-        output = _span(kind.output_tokens_low, kind.output_tokens_high, "answer token")
-        lengths = f"{prompt}, {output}"
-    return f"{kind.name} (share {kind.share:.3g}): {lengths}"
+        return f"prompt and answer drawn together from {counted(len(kind.pairs), 'pair')}"
+    prompt = _span(kind.prompt_tokens_low, kind.prompt_tokens_high, "prompt token")
+    output = _span(kind.output_tokens_low, kind.output_tokens_high, "answer token")
+    return f"{prompt}, {output}"
 
 
 def _span(low: int, high: int, what: str) -> str:

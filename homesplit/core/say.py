@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+_MS_BELOW_S = 0.09995
+"""Times below are told in ms."""
+_FINEST = 6
+"""Places after the point at most: a time is not known below a microsecond."""
+
 
 def seconds(value: float) -> str:
     """`85 ms`, `1.4 s`, `3.2 min`."""
@@ -52,3 +60,42 @@ def rate(value: float, what: str = "request") -> str:
     """`1 request/s`, `0.5 requests/s`, with three figures."""
     said = f"{value:.3g}"
     return f"{said} {what}/s" if said == "1" else f"{said} {what}s/s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def span(low: float, high: float, unit: str, *, signed: bool = False) -> str:
+    """`0.181 to 0.223 requests/s`: three figures of the larger end.
+
+    More where it takes them to tell the ends apart or one of them from 0.
+    """
+    told = f" {unit}" if unit else ""
+    ends = ("", "")
+    for places in range(_places(max(abs(low), abs(high))), _FINEST + 1):
+        ends = _plain(low, places, signed), _plain(high, places, signed)
+        gone = (low != 0 and ends[0] == "0") or (high != 0 and ends[1] == "0")
+        if ends[0] != ends[1] and not gone:
+            break
+    return f"{ends[0]}{told} at both ends" if ends[0] == ends[1] else f"{' to '.join(ends)}{told}"
+
+
+def seconds_span(low: float, high: float) -> str:
+    """`181 to 223 ms`, `0.98 to 1.2 s`: both ends in the unit that suits the larger one."""
+    if max(abs(low), abs(high)) < _MS_BELOW_S:
+        return span(low * 1000, high * 1000, "ms")
+    return span(low, high, "s")
+
+
+def _places(top: float) -> int:
+    """After the point, so that `top` has three figures."""
+    return max(0, min(_FINEST, 2 - math.floor(math.log10(top)))) if top > 0 else 0
+
+
+def _plain(value: float, places: int, signed: bool) -> str:
+    said = f"{value:+.{places}f}" if signed else f"{value:.{places}f}"
+    said = said.rstrip("0").rstrip(".") if "." in said else said
+    return "0" if said in ("-0", "+0") else said

@@ -5,17 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from homesplit_engine.words import arrival_gaps_s, ttft_s
+from msgspec import Struct
 
 from homesplit.core.bench_result import seconds_text
 from homesplit.core.bootstrap import Interval, interval, quantile
-from homesplit.core.compare_result import LEAST_PAIRS, ModeRuns, ranked
+from homesplit.core.compare_result import LEAST_PAIRS, ModeRuns, Verdict, ranked
 from homesplit.core.measured import RequestLog, timeline
+from homesplit.core.say import seconds_span
 
 Key = tuple[int, int]
 """Round and request."""
 
 
-def trade(modes: Sequence[ModeRuns], link_bytes_per_s: float | None) -> str | None:
+class Trade(Struct, frozen=True, kw_only=True):
+    """What one arrangement cost and took away against another."""
+
+    sentence: str
+    split: str
+    alone: str
+
+
+def headline(told: Verdict, found: Trade | None) -> str:
+    """The verdict in one sentence, begun with the trade where it is about the same modes."""
+    if found is None or not {found.split, found.alone} <= set(told.about):
+        return told.sentence
+    said = told.sentence
+    return f"{found.sentence.rstrip('.')}; {said[0].lower()}{said[1:]}"
+
+
+def trade(modes: Sequence[ModeRuns], link_bytes_per_s: float | None) -> Trade | None:
     """One sentence over the requests that both completed; None where one of the two is missing.
 
     The time is the median difference of the same request's TTFT, with its 95 % bootstrap
@@ -37,7 +55,8 @@ def trade(modes: Sequence[ModeRuns], link_bytes_per_s: float | None) -> str | No
         sum(_stalls(split, ours[key]) for key in common)
         - sum(_stalls(alone, theirs[key]) for key in common)
     )
-    return f"{_link_words(split, link_bytes_per_s)} {told}, and {stalls}."
+    sentence = f"{_link_words(split, link_bytes_per_s)} {told}, and {stalls}."
+    return Trade(sentence=sentence, split=split.name, alone=alone.name)
 
 
 def _mode(mode: ModeRuns) -> str | None:
@@ -77,7 +96,7 @@ def _time_words(found: Interval | None, box: str) -> str:
     verb = "cost" if found.value > 0 else "saved"
     return (
         f"the split {verb} {seconds_text(abs(found.value))} of TTFT at p50 against {box} alone "
-        f"({seconds_text(low)} to {seconds_text(high)}, 95 % interval)"
+        f"({seconds_span(low, high)}, 95 % interval)"
     )
 
 

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -86,7 +87,7 @@ def request_headers(api_key: str | None) -> dict[str, str]:
 def base_url(url: str) -> str:
     """The server's root from what a person types: with or without `/v1` and slashes.
 
-    Raises UsageError for an address with a user or password in it.
+    Raises UsageError for an address with a user or password in it, and for what is none.
     """
     if "@" in _authority(url):
         raise UsageError(
@@ -95,7 +96,19 @@ def base_url(url: str) -> str:
             do_next="Leave out what stands before the @; the server's key goes into a file for "
             "--api-key-file.",
         )
+    if not _is_address(url.strip()):
+        raise UsageError(
+            f"{url!r} is no address of a server.", do_next="Give one as http://HOST:PORT."
+        )
     return url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _authority(url: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import secrets
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from homesplit.errors import EngineError, UsageError
 from homesplit.io import probe_store
 from homesplit.io.endpoint import base_url, connect, served_context
 from homesplit.io.load import LoadResult, new_session, run_load
+from homesplit.io.own_machine import is_own_machine
 from homesplit.io.router_status import read_router_status
 from homesplit.stages.context import Context
 from homesplit.stages.load_watch import EventBox, Keep, LoadCounter, watching
@@ -38,6 +40,10 @@ from homesplit.stages.target import Prepared, Target
 T = TypeVar("T")
 
 STAGE = "bench"
+ON_THIS_MACHINE = (
+    "the server's address is this machine's own, so no network lies between; should a tunnel lead "
+    "on from there, the figures hold its network"
+)
 DISTORTED_SHARE = 0.01
 """Above this share of the median TPOT, the generator's own lateness is worth a word."""
 
@@ -50,7 +56,12 @@ async def prepared(target: Target) -> AsyncGenerator[Prepared, None]:
         endpoint = await connect(
             session, target.url, api_key=target.api_key, model=target.model, api=target.api
         )
-        yield Prepared(target=target, session=session, endpoint=endpoint, status=status)
+        loopback = status.loopback if status else await is_own_machine(base_url(target.url))
+        if loopback and status is None:
+            endpoint = dataclasses.replace(endpoint, notes=(*endpoint.notes, ON_THIS_MACHINE))
+        yield Prepared(
+            target=target, session=session, endpoint=endpoint, status=status, loopback=loopback
+        )
 
 
 async def context_of(target: Target) -> int | None:
@@ -273,7 +284,7 @@ def _result(
         server=side,
         setting=status.setting if status else None,
         fingerprint=status.fingerprint if status else None,
-        loopback=status.loopback if status else None,
+        loopback=server.loopback,
         boxes=tuple(worker.box for worker in status.workers) if status else (),
         started_at=load.started_at,
         lag_p99_s=load.lag_p99_s,

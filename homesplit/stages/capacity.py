@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,12 @@ from msgspec.structs import replace
 from homesplit.core import say
 from homesplit.core.bench_result import BenchResult
 from homesplit.core.capacity import (
+    LEAST_REQUESTS,
     CapacityResult,
     Trial,
     capacity_of,
     capacity_sentence,
+    expected_s,
     next_rate,
     run_s,
     unended,
@@ -39,6 +42,8 @@ from homesplit.stages.run_entry import about_server
 from homesplit.stages.target import Prepared, Target
 
 STAGE = "capacity"
+WITHIN_S = 1800.0
+"""A search ends after so long, whatever it has found, unless told otherwise."""
 
 
 async def find_capacity(
@@ -49,29 +54,68 @@ async def find_capacity(
     seconds: float,
     seed: int,
     keep: bool = True,
+    within_s: float = WITHIN_S,
 ) -> CapacityResult:
     """Search from the workload's own rate; each run lasts `seconds` or until it has enough.
 
-    Raises UsageError for a load without a rate or targets, EngineError.
+    No run is begun that would end after `within_s`. Raises UsageError for a load without a rate
+    or targets, EngineError.
     """
+    first = check_search(workload)
+    async with prepared(target) as server:
+        # Drawn anew: a search before may have left its prompts in the prefix cache.
+        salt = secrets.randbits(FRESH_BITS)
+        seeds = {"load": seed, "salt": salt}
+        kept = _Kept(ctx, server, workload, seconds, within_s, seeds) if keep else None
+        with kept.open() if kept else contextlib.nullcontext():
+            budget = _Budget(within_s)
+            ctx.emit(StageStarted(stage=STAGE, sentence=_outlook(first, seconds, within_s)))
+            trials = await _search(
+                ctx, server, workload, first, seconds, seed, Prng(salt), kept, budget
+            )
+            over = within_s if budget.over else None
+            result = capacity_of(trials, server.loopback, over)
+            if kept is not None:
+                result = replace(result, entry=kept.write(result, ended=True))
+    ctx.emit(StageEnded(stage=STAGE, sentence=capacity_sentence(result)))
+    return result
+
+
+def check_search(workload: Workload) -> float:
+    """The rate that a search begins with; raises UsageError where there is nothing to search."""
     first = workload.arrivals.rate_requests_per_s
     if workload.arrivals.kind == "closed" or not first:
         raise UsageError("capacity is a rate: give an open loop to start from, with --rate.")
     if workload.targets.ttft_s is None and workload.targets.tpot_s is None:
         raise UsageError("capacity needs a target.", do_next="Give --ttft or --tpot.")
-    async with prepared(target) as server:
-        # Drawn anew: a search before may have left its prompts in the prefix cache.
-        salt = secrets.randbits(FRESH_BITS)
-        seeds = {"load": seed, "salt": salt}
-        kept = _Kept(ctx, server, workload, seconds, seeds) if keep else None
-        with kept.open() if kept else contextlib.nullcontext():
-            trials = await _search(ctx, server, workload, first, seconds, seed, Prng(salt), kept)
-            loopback = server.status.loopback if server.status else None
-            result = capacity_of(trials, loopback)
-            if kept is not None:
-                result = replace(result, entry=kept.write(result, ended=True))
-    ctx.emit(StageEnded(stage=STAGE, sentence=capacity_sentence(result)))
-    return result
+    return first
+
+
+class _Budget:
+    """How much of the time for a search is left."""
+
+    def __init__(self, within_s: float) -> None:
+        self._ends = time.monotonic() + within_s
+        self.over = False
+
+    def allows(self, length_s: float) -> bool:
+        """Whether a run of that length would end in time; once it would not, it is over."""
+        self.over = time.monotonic() + length_s > self._ends
+        return not self.over
+
+
+def _length_s(rate: float, seconds: float) -> float:
+    return max(seconds, run_s(rate, 2 * EDGE_SHARE))
+
+
+def _outlook(first: float, seconds: float, within_s: float) -> str:
+    """How long it will take, before it does."""
+    each, whole = _length_s(first, seconds), expected_s(first, seconds, 2 * EDGE_SHARE)
+    return (
+        f"Searching for the capacity: each rate is tried for {say.seconds(each)} or longer, so "
+        f"that {LEAST_REQUESTS} requests count; about {say.seconds(min(whole, within_s))} in all, "
+        f"and no rate is begun that would end after {say.seconds(within_s)}."
+    )
 
 
 async def _search(
@@ -83,12 +127,17 @@ async def _search(
     seed: int,
     salts: Prng,
     kept: _Kept | None,
+    budget: _Budget,
 ) -> tuple[Trial, ...]:
-    """Rate after rate from `first` until the search is over."""
+    """Rate after rate from `first` until the search, or the time for it, is over."""
     trials: tuple[Trial, ...] = ()
     number = 0
     while (rate := next_rate(trials, first)) is not None:
-        ctx.emit(StageStarted(stage=STAGE, sentence=f"Trying {say.rate(rate)}."))
+        length_s = _length_s(rate, seconds)
+        if not budget.allows(length_s):
+            break
+        told = f"Trying {say.rate(rate)} for {say.seconds(length_s)}."
+        ctx.emit(StageStarted(stage=STAGE, sentence=told))
         keep = kept.keep(trials, rate) if kept else None
         salt = salts.fork(number).bits()
         run = await _run_at(ctx, server, workload, rate, seconds, seed + number, salt, keep)
@@ -113,8 +162,7 @@ async def _run_at(
 ) -> BenchResult:
     """One run of the search, at `rate`: other requests in other words than any before it."""
     load = with_load(workload, rate_requests_per_s=rate)
-    length_s = max(seconds, run_s(rate, 2 * EDGE_SHARE))
-    plan = make_load(load, seconds=length_s, seed=seed)
+    plan = make_load(load, seconds=_length_s(rate, seconds), seed=seed)
     return await run_once(ctx, server, load, plan, salt=salt, keep=keep)
 
 
@@ -127,6 +175,7 @@ class _Kept:
         server: Prepared,
         workload: Workload,
         seconds: float,
+        within_s: float,
         seeds: Mapping[str, int],
     ) -> None:
         status = server.status
@@ -134,6 +183,7 @@ class _Kept:
             "mode": status.setting if status else None,
             "workload": workload,
             "seconds": seconds,
+            "within_s": within_s,
             "url": None if status else server.endpoint.url,
         }
         self._course = Course(ctx, "run")

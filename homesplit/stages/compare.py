@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from homesplit_engine.records import KV_WIRES, MODES, KvWire, ModeSetting
@@ -30,16 +30,18 @@ from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageS
 from homesplit.core.load import LoadPlan
 from homesplit.core.predict_run import screen_figures
 from homesplit.core.prng import FRESH_BITS, Prng
+from homesplit.core.served import background, gather
 from homesplit.core.summary import RunSummary, summed
-from homesplit.core.trade import trade
+from homesplit.core.trade import headline, trade
 from homesplit.core.window import Window
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
+from homesplit.io.endpoint import base_url
 from homesplit.stages.bench import counted_window, make_load, prepared, run_once
 from homesplit.stages.compare_entry import CompareEntry
 from homesplit.stages.compare_texts import Texts, checked_settings, size_for, texts_agree
 from homesplit.stages.context import Context
-from homesplit.stages.load_watch import Keep
+from homesplit.stages.load_watch import EventBox, Keep, watching
 from homesplit.stages.notebook import known_machines
 from homesplit.stages.plan import link_rate
 from homesplit.stages.predicted import Outlooks, predict_modes
@@ -147,13 +149,15 @@ def _result(
     first = modes[0].runs[0]
     loopback = first.loopback
     link = known_machines(ctx, first.boxes)[1]
+    told, traded = verdict(modes, loopback), trade(modes, link_rate(link))
     return CompareResult(
         modes=tuple(modes),
-        verdict=verdict(modes, loopback),
+        verdict=told,
+        sentence=headline(told, traded),
         identical_text=texts.same,
         compared_prompts=texts.checked,
         divergences=texts.divergences,
-        trade=trade(modes, link_rate(link)),
+        trade=traded.sentence if traded else None,
         repeats=repeats,
         seed=seed,
         loopback=loopback,
@@ -207,6 +211,14 @@ def parse_mode(text: str, now: ModeSetting, boxes: Sequence[str]) -> ModeSetting
         prefill_box=prefill if name == "split" else None,
         decode_box=decode if name in ("split", "colocated") else None,
     )
+
+
+def check_modes(modes: Sequence[str]) -> None:
+    """Raises UsageError for modes that no two boxes could be compared in."""
+    if not modes:
+        raise UsageError("--modes names no mode.")
+    boxes = ("one", "other")
+    _refuse_twice([parse_mode(text, ModeSetting(), boxes) for text in modes], modes)
 
 
 def mode_words(setting: ModeSetting) -> str:
@@ -275,7 +287,8 @@ async def _all_runs(
             ctx.emit(StageStarted(stage=STAGE, sentence=told))
             salt = salts.fork(turn, index).bits()
             keep = kept.keep(columns[index].name, turn + 1)
-            runs[index].append(await _column_run(ctx, columns[index], asked, salt, keep))
+            own = columns[0].server
+            runs[index].append(await _column_run(ctx, columns[index], own, asked, salt, keep))
             made = modes[index] = _pooled(columns[index], runs[index], asked.load, outlooks, index)
             # Into the notebook before it is shown: nothing that was seen may be lost.
             kept.run_ended([mode for mode in modes if mode is not None], made)
@@ -284,23 +297,39 @@ async def _all_runs(
 
 
 async def _column_run(
-    ctx: Context, column: Column, asked: Asked, salt: int, keep: Keep
+    ctx: Context, column: Column, own: Prepared, asked: Asked, salt: int, keep: Keep
 ) -> BenchResult:
-    server = column.server
+    """One run of a column; the boxes of `own` are watched while another server has its turn."""
+    server, seen = column.server, asked.seen
     if column.setting is not None:
         await set_mode(ctx, server.target.url, server.target.api_key, column.setting)
-    seen = asked.seen
-    run = await run_once(
-        ctx,
-        server,
-        asked.workload,
-        asked.load,
-        salt=salt,
-        warm_up=seen.warm_up_s,
-        drain=seen.drain_s,
-        keep=keep,
+    async with _boxes_watched(ctx, column, own) as box:
+        run = await run_once(
+            ctx,
+            server,
+            asked.workload,
+            asked.load,
+            salt=salt,
+            warm_up=seen.warm_up_s,
+            drain=seen.drain_s,
+            keep=keep,
+        )
+    meanwhile = background(gather(box.events, "").statuses) if box else {}
+    return replace(
+        run, setting=column.setting, price_per_kwh=asked.price_per_kwh, meanwhile=meanwhile
     )
-    return replace(run, setting=column.setting, price_per_kwh=asked.price_per_kwh)
+
+
+@contextlib.asynccontextmanager
+async def _boxes_watched(
+    ctx: Context, column: Column, own: Prepared
+) -> AsyncGenerator[EventBox | None, None]:
+    """What the boxes compared tell during the block; None in a run of theirs, which has it."""
+    if column.setting is not None:
+        yield None
+        return
+    async with watching(ctx, base_url(own.target.url), own.target.api_key) as box:
+        yield box
 
 
 def _told(column: Column, made: ModeRuns) -> CompareRun:
@@ -372,8 +401,7 @@ def _beside(modes: Sequence[ModeRuns]) -> list[str]:
 
 def _keep(ctx: Context, kept: CompareEntry, result: CompareResult) -> CompareResult:
     told = result.verdict
-    sentence = f"{result.trade} {told.sentence}" if result.trade else told.sentence
-    entry = kept.ended(result, sentence)
+    entry = kept.ended(result, result.sentence)
     ctx.emit(
         CompareVerdict(
             mode=told.mode,
@@ -382,5 +410,5 @@ def _keep(ctx: Context, kept: CompareEntry, result: CompareResult) -> CompareRes
             divergences=tuple(each.sentence for each in result.divergences),
         )
     )
-    ctx.emit(StageEnded(stage=STAGE, sentence=sentence))
+    ctx.emit(StageEnded(stage=STAGE, sentence=result.sentence))
     return replace(result, entry=entry)

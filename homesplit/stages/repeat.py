@@ -23,7 +23,7 @@ from homesplit.core.window import Window
 from homesplit.core.workload import Workload
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench
-from homesplit.stages.capacity import find_capacity
+from homesplit.stages.capacity import WITHIN_S, find_capacity
 from homesplit.stages.compare import compare, mode_words
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import add_note, show_entry
@@ -183,6 +183,7 @@ async def _capacity_again(ctx: Context, entry: Entry, target: Target) -> Again:
             workload,
             seconds=float(settings["seconds"]),
             seed=entry.about.seeds["load"],
+            within_s=float(settings.get("within_s") or WITHIN_S),
         )
     then = msgspec.convert(entry.body, CapacityResult)
     return str(found.entry), [capacity_again(then, found)]

@@ -42,7 +42,7 @@ def about_server(
         boxes=boxes,
         link=link,
         settings=dict(settings),
-        loopback=status.loopback if status else None,
+        loopback=server.loopback,
     )
 
 

@@ -28,3 +28,5 @@ class Prepared:
     session: aiohttp.ClientSession
     endpoint: Endpoint
     status: RouterStatus | None
+    loopback: bool | None = None
+    """Whether all of it is on one machine, so that no network is measured; None if not known."""

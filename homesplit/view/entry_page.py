@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from homesplit.view import notebook_words, numbers
-from homesplit.view.figures_table import figures_table
+from homesplit.view.figures_table import figure_lines
+from homesplit.view.measured_rows import measured_rows
 from homesplit.view.notebook_kinds import kind_tables
-from homesplit.view.notebook_pages import measured_rows
 from homesplit.view.spans import (
     EMPTY,
     Line,
@@ -61,8 +61,8 @@ def entry_page(
         if told:
             rows.extend((*wrap(told.replace("**", ""), width, "dim"), EMPTY))
     tables = kind_tables(page)
-    if figures := figures_table(page):
-        rows.extend(_table("", figures, width))
+    if figures := figure_lines(measured_rows(page), width):
+        rows.extend((*(crop(line(Span(told)), width) for told in figures), EMPTY))
     if kind == "comparison":
         rows.extend(_comparison(found, width))
     elif kind == "run" and not tables:

@@ -1,38 +1,79 @@
-"""The figures of a run by class, or of a comparison by mode, as a narrow table to read."""
+"""The figures of a run by class, or of a comparison by mode, as tables of 80 columns to read."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
+from homesplit.core import say
 from homesplit.view import numbers
-from homesplit.view.notebook_pages import Page, figure, mark, measured_rows
+from homesplit.view.measured_rows import Rows, ends, figure, mark
+from homesplit.view.percentiles import INTERVALS, NOTHING, percentile_lines, thin_words
 
-_TIMES = (("ttft_s", "p50"), ("ttft_s", "p90"), ("tpot_s", "p50"), ("stall_s", "p90"))
-_HEAD = ("", "offered", "done", "TTFT p50", "p90", "TPOT p50", "stalled p90", "inside", "goodput")
+ESTIMATES = "~ marks estimates: they rest on counts of tokens that the server did not tell"
+_HEAD = ("", "done", "inside targets", "goodput, requests/s")
 
 
-def figures_table(page: Page) -> list[list[str]]:
-    """Head and rows; empty where the page has none. What was predicted stands under its mode."""
-    rows = measured_rows(page)
+def figure_lines(rows: Rows, width: int = 80) -> list[str]:
+    """Counts and shares, then every percentile, each with its 95 % interval."""
     if not rows:
         return []
-    return [list(_HEAD), *(row for name, figures in rows for row in _rows(name, figures))]
+    made = [*_aligned([list(_HEAD), *(row for named in rows for row in _rows(*named))], width)]
+    times = percentile_lines(rows, width)
+    if not times:
+        return made
+    thin = thin_words(rows)
+    return [*made, "", *times, *(told for told in (INTERVALS, thin) if told)]
+
+
+def beside_lines(told: Sequence[str], width: int = 80) -> list[str]:
+    """What stands beside the figures, point by point, each wrapped and further lines indented."""
+    return [
+        text
+        for each in told
+        for text in textwrap.wrap(
+            each, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+    ]
 
 
 def _rows(name: str, figures: dict[str, Any]) -> list[list[str]]:
-    counts = [str(figures.get(key, numbers.MISSING)) for key in ("offered", "completed")]
-    made = [[name, *counts, *_cells(figures)]]
+    done = f"{figures.get('completed', 0)} of {figures.get('offered', 0)}"
+    made = [[name, done, _inside(figures), _goodput(figures)]]
     predicted = figures.get("predicted")
     if isinstance(predicted, dict):
-        made.append(["  predicted", "", "", *_cells(predicted)])
+        made.append(["  predicted", "", _inside(predicted), _goodput(predicted)])
     return made
 
 
-def _cells(figures: dict[str, Any]) -> list[str]:
-    times = [(key, numbers.seconds(figure(figures, key, part))) for key, part in _TIMES]
-    share = ("attainment", numbers.share(figure(figures, "attainment", None)))
-    good = figure(figures, "goodput_requests_per_s", None)
-    # One unit in all rows, so that they can be compared at a glance.
-    rate = ("goodput_requests_per_s", numbers.MISSING if good is None else f"{good:.3g}/s")
-    cells = (*times, share, rate)
-    return [text if text == numbers.MISSING else mark(figures, key) + text for key, text in cells]
+def _inside(figures: dict[str, Any]) -> str:
+    value, found = figure(figures, "attainment", None), ends(figures, "attainment")
+    if value is None:
+        return NOTHING
+    told = mark(figures, "attainment") + numbers.share(value)
+    return f"{told} ({found[0] * 100:.0f} to {found[1] * 100:.0f} %)" if found else told
+
+
+def _goodput(figures: dict[str, Any]) -> str:
+    key = "goodput_requests_per_s"
+    value, found = figure(figures, key, None), ends(figures, key)
+    if value is None:
+        return NOTHING
+    told = f"{mark(figures, key)}{value:.3g}"
+    return f"{told} ({say.span(*found, '')})" if found else told
+
+
+def _aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Columns as wide as their cells; a name that is too long for that has a line of its own."""
+    sizes = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    rest = sum(sizes[1:]) + 2 * (len(sizes) - 1)
+    first = min(sizes[0], max(width - rest, 2))
+    made: list[str] = []
+    for name, *cells in rows:
+        told = "".join(f"  {cell:>{size}}" for cell, size in zip(cells, sizes[1:], strict=True))
+        if len(name) > first:
+            made.append(name)
+            name = ""
+        made.append(f"{name:<{first}}{told}".rstrip())
+    return made

@@ -13,11 +13,10 @@ import msgspec
 
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.view import notebook_words, svg
+from homesplit.view.measured_rows import Page, ends, figure, mark, measured_rows
 from homesplit.view.notebook_kinds import figure_rows, kind_tables
 from homesplit.view.notebook_words import INTRO, REPLACED
-
-Page = dict[str, Any]
-"""An entry as builtins, with its raw records under `raw`."""
+from homesplit.view.percentiles import PARTS, TIMES, percentile_table, thin_words
 
 FIGURES = (
     ("ttft_s", "p50", "TTFT p50", "s"),
@@ -27,75 +26,41 @@ FIGURES = (
     ("attainment", None, "attainment", ""),
     ("goodput_requests_per_s", None, "goodput", "requests/s"),
 )
-ESTIMATED = "~"
+SHARES = (
+    ("attainment", "attainment", ""),
+    ("goodput_requests_per_s", "goodput", "requests/s"),
+)
 COUNTS = ("offered", "completed", "failed", "rejected", "cancelled")
 
 
-def measured_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
-    """The named sets of figures in a page: modes of a comparison, or the run and its classes."""
-    body = page.get("body")
-    if not isinstance(body, dict):
-        return []
-    if isinstance(body.get("modes"), list):
-        modes = [mode for mode in body["modes"] if isinstance(mode, dict) and "ttft_s" in mode]
-        return [(_mode_name(mode), mode) for mode in modes if "offered" in mode]
-    if "offered" not in body:
-        return []
-    told = {"estimated": body.get("estimated") or []}
-    classes = [(name, {**each, **told}) for name, each in body.get("by_class", {}).items()]
-    return [("all", body), *classes]
-
-
-def _mode_name(mode: dict[str, Any]) -> str:
-    style = mode.get("prefill")
-    if mode.get("mode") == "other":
-        return f"other server {mode.get('url') or ''}".strip()
-    return f"{mode.get('mode')} ({style})" if style else str(mode.get("mode"))
-
-
-def figure(figures: dict[str, Any], key: str, part: str | None) -> float | None:
-    """One figure, None where there is none; what served nobody has a count alone."""
-    if figures.get("no_data"):
-        return None
-    value = figures.get(key)
-    if part is not None:
-        value = value.get(part) if isinstance(value, dict) else None
-    return float(value) if isinstance(value, int | float) else None
-
-
-def mark(figures: dict[str, Any], key: str) -> str:
-    """What stands before a figure that is an estimate: it rests on uncounted tokens."""
-    return ESTIMATED if key in (figures.get("estimated") or ()) else ""
-
-
 def table(page: Page) -> list[list[str]]:
-    """Head and rows of the page's figures; empty where the page has none."""
+    """Head and rows of the page's counts and shares; empty where the page has none."""
     rows = measured_rows(page)
     if not rows:
         return []
-    head = ["", *COUNTS, *(f"{name} [{unit}]" if unit else name for _, _, name, unit in FIGURES)]
+    head = ["", *COUNTS, *(f"{name} [{unit}]" if unit else name for _, name, unit in SHARES)]
     return [head, *(row for name, figures in rows for row in _table_rows(name, figures))]
 
 
 def _table_rows(name: str, figures: dict[str, Any]) -> list[list[str]]:
     """What was measured, and under it what had been predicted where something was."""
+    counts = [str(figures.get(count, "no data")) for count in COUNTS]
+    measured = [name, *counts, *(_share(figures, key) for key, _, _ in SHARES)]
     predicted = figures.get("predicted")
     if not isinstance(predicted, dict):
-        return [_table_row(name, figures)]
-    return [_table_row(name, figures), _predicted_row(name, predicted)]
-
-
-def _predicted_row(name: str, predicted: dict[str, Any]) -> list[str]:
-    values = [figure(predicted, key, part) for key, part, _, _ in FIGURES]
+        return [measured]
+    values = [figure(predicted, key, None) for key, _, _ in SHARES]
     texts = ["" if value is None else f"{value:.4g}" for value in values]
-    return [f"{name}, predicted", *("" for _ in COUNTS), *texts]
+    return [measured, [f"{name}, predicted", *("" for _ in COUNTS), *texts]]
 
 
-def _table_row(name: str, figures: dict[str, Any]) -> list[str]:
-    counts = [str(figures.get(count, "no data")) for count in COUNTS]
-    values = [(key, figure(figures, key, part)) for key, part, _, _ in FIGURES]
-    cells = ["no data" if v is None else f"{mark(figures, key)}{v:.4g}" for key, v in values]
-    return [name, *counts, *cells]
+def _share(figures: dict[str, Any], key: str) -> str:
+    """The figure with its interval in brackets."""
+    value, found = figure(figures, key, None), ends(figures, key)
+    if value is None:
+        return "no data"
+    told = f"{mark(figures, key)}{value:.4g}"
+    return f"{told} ({found[0]:.4g} to {found[1]:.4g})" if found else told
 
 
 def drawn_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
@@ -137,8 +102,9 @@ def _markdown_page(page: Page) -> str:
         *([f"*{unended}*"] if unended else []),
         *(paragraph for paragraph in told if paragraph),
         *_markdown_table(table(page)),
+        *_markdown_table(percentile_table(measured)),
+        *([thin] if (thin := thin_words(measured)) else []),
         *(part for named in kind_tables(page) for part in _titled_table(*named)),
-        *_markdown_table(notebook_words.interval_table(measured)),
         *(["\n".join(beside)] if beside else []),
         *(f"> {note['sentence']}" for note in page.get("notes", [])),
         _about(page),
@@ -200,18 +166,37 @@ def csv_text(pages: Sequence[Page], replaced: bool = False) -> str:
     """One row for each set of figures; an empty cell is a figure that isn't known."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    names = [key if part is None else f"{key}_{part}" for key, part, _, _ in FIGURES]
     about = ["entry", "kind", "at", "loopback", "names_replaced", "set"]
+    names = [
+        name for key, part in _CSV for name in _with_ends(key if not part else f"{key}_{part}")
+    ]
     writer.writerow([*about, *COUNTS, *names, "estimated", "sentence"])
     for page in pages:
         for name, figures in drawn_rows(page) or [("", {})]:
-            values = [figure(figures, key, part) for key, part, _, _ in FIGURES]
-            cells = ["" if value is None else repr(value) for value in values]
+            cells = [cell for key, part in _CSV for cell in _csv_cells(figures, key, part)]
             counts = [figures.get(count, "") for count in COUNTS]
             who = [page["id"], page["kind"], page["at"], page["about"].get("loopback"), replaced]
             guessed = " ".join(figures.get("estimated") or ())
             writer.writerow([*who, name, *counts, *cells, guessed, page["sentence"]])
     return out.getvalue()
+
+
+_CSV: tuple[tuple[str, str | None], ...] = (
+    *((key, part) for key, _ in TIMES for part in PARTS),
+    *((key, None) for key, _, _ in SHARES),
+)
+
+
+def _with_ends(name: str) -> tuple[str, str, str]:
+    return name, f"{name}_low", f"{name}_high"
+
+
+def _csv_cells(figures: dict[str, Any], key: str, part: str | None) -> tuple[str, str, str]:
+    """The figure and the ends of its 95 % interval."""
+    value, found = figure(figures, key, part), ends(figures, key, part)
+    low, high = found or (None, None)
+    told = ["" if each is None else repr(each) for each in (value, low, high)]
+    return told[0], told[1], told[2]
 
 
 def ipynb(pages: Sequence[Page], replaced: bool = False) -> str:

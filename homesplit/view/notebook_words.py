@@ -38,14 +38,6 @@ REPLACED = """Machines are called box A, box B, … here, the same letter everyw
 other names, addresses and host keys are replaced too. `homesplit notebook export --names` keeps \
 them."""
 
-_INTERVALS = (
-    ("ttft_s_p50", "TTFT p50 [s]"),
-    ("ttft_s_p90", "TTFT p90 [s]"),
-    ("tpot_s_p50", "TPOT p50 [s]"),
-    ("attainment", "attainment"),
-    ("goodput_requests_per_s", "goodput [requests/s]"),
-)
-
 
 def unended(page: Page) -> str | None:
     """What must be known of an entry that has not ended, None of one that has."""
@@ -147,23 +139,6 @@ def _link(link: dict[str, Any]) -> str:
 
 def _dated(known: dict[str, Any]) -> str:
     return f" (probed {known['probed_at']})" if known.get("probed_at") else ""
-
-
-def interval_table(rows: Sequence[tuple[str, dict[str, Any]]]) -> list[list[str]]:
-    """Head and rows of the figures' intervals; empty where there are none."""
-    known = [
-        (name, {} if figures.get("no_data") else figures["intervals"])
-        for name, figures in rows
-        if figures.get("intervals")
-    ]
-    if not known:
-        return []
-    head = ["95 % interval", *(title for _, title in _INTERVALS)]
-    return [head, *([name, *(_interval(i.get(key)) for key, _ in _INTERVALS)] for name, i in known)]
-
-
-def _interval(found: dict[str, Any] | None) -> str:
-    return f"{found['low']:.4g} to {found['high']:.4g}" if found else "no data"
 
 
 def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:

@@ -30,7 +30,7 @@ def seconds(value: float | None) -> str:
     size = abs(value)
     if size == 0:
         return "0 s"
-    if size < 1e-3:
+    if size < 0.9995e-3:
         return f"{significant(value * 1e6, 2)} µs"
     if size < 0.9995:
         return f"{significant(value * 1e3)} ms"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from homesplit.cli.main import run
+from homesplit.core.entry import LOOPBACK_LABEL
 from tests.io.fake_openai import FakeServer, Manners, fake_server
 
 ALL = ("--warm-up", "0", "--drain", "0")
+TYPED = ("bench", "--prompt-tokens", "8", "--output-tokens", "2")
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.0000000,900,100
 2023-11-16 18:15:46.0500000,90,10
@@ -79,13 +82,15 @@ async def test_figures_that_are_estimates_carry_the_mark(
         shown = capsys.readouterr().out
         await asyncio.to_thread(run, ["notebook", "show", "1"])
         page = capsys.readouterr().out
-    sentence, _, row, *_ = shown.splitlines()
+    sentence, _, _, row, *_ = shown.splitlines()
     assert "; ~100% inside the targets" in sentence and "TPOT ~" in sentence
     assert "; goodput ~" in sentence and "TTFT ~" not in sentence
-    assert [cell.startswith("~") for cell in row.split()].count(True) == 3
+    assert row.split()[4].startswith("~") and row.count("~") == 2
+    tpot = next(after for line, after in pairwise(shown.splitlines()) if line.startswith("TPOT"))
+    ttft = next(after for line, after in pairwise(shown.splitlines()) if line.startswith("TTFT"))
+    assert tpot.count("~") == 4 and "~" not in ttft
     assert "~ marks estimates" in shown
-    figures = next(line for line in page.splitlines() if line.split()[:1] == ["all"])
-    assert figures.count("~") == 3
+    assert row in page.splitlines() and tpot in page.splitlines()
 
 
 async def test_a_server_that_refuses_everything_ends_with_no_data_and_rc_1(
@@ -97,7 +102,7 @@ async def test_a_server_that_refuses_everything_ends_with_no_data_and_rc_1(
         assert await asyncio.to_thread(run, argv) == 1
         shown = capsys.readouterr().out
         found = await told(capsys, server, *load)
-    assert "no data: none of" in shown and "no data" in shown.splitlines()[2]
+    assert "no data: none of" in shown and "no data" in shown.splitlines()[3]
     assert found["ttft_s"]["p50"] is None and found["throughput_tokens_per_s"] is None
     assert found["attainment"] is None and found["goodput_requests_per_s"] is None
     assert found["intervals"]["goodput_requests_per_s"] is None
@@ -119,3 +124,82 @@ def test_edges_that_leave_nothing_of_a_run_are_refused_before_anything_is_sent(
     argv = [command, "--url", "http://127.0.0.1:9", "--workload", "chat", "--seconds", "30"]
     assert run([*argv, *words]) == 2
     assert told in capsys.readouterr().err
+
+
+async def test_a_foreign_server_on_this_machine_is_told_to_measure_no_network_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ("--prompt-tokens", "8", "--output-tokens", "2", "--rate", "20", "--seconds", "0.5")
+    async with fake_server() as server:
+        found = await told(capsys, server, *load)
+        argv = ["bench", "--url", server.url, *load]
+        await asyncio.to_thread(run, argv)
+        shown = capsys.readouterr().out
+        await asyncio.to_thread(run, ["notebook", "show", "1"])
+        page = capsys.readouterr().out
+        # It refuses everything, so that the search ends after two rates.
+        server.manners.refuse_with = 503
+        search = ("--capacity", "--json", "--ttft", "30", "--rate", "200", "--seconds", "0.2")
+        await asyncio.to_thread(run, [*argv[:-4], *search])
+        searched = json.loads(capsys.readouterr().out)
+    for document in (found, searched):
+        assert document["loopback"] is True and document["label"] == LOOPBACK_LABEL
+        assert document["sentence"].endswith(f"({LOOPBACK_LABEL}).")
+    assert any("this machine's own" in note for note in found["notes"])
+    for text in (shown, page):
+        assert LOOPBACK_LABEL in " ".join(text.split())
+    for form in ("md", "ipynb", "csv", "jsonl"):
+        path = tmp_path / f"x.{form}"
+        await asyncio.to_thread(run, ["notebook", "export", "--out", str(path)])
+        assert path.read_text().count(LOOPBACK_LABEL) >= 2, form
+
+
+async def test_a_terminal_gets_every_percentile_with_its_interval_in_80_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    load = ("--prompt-tokens", "8", "--output-tokens", "4", "--rate", "40", "--seconds", "0.5")
+    async with fake_server(Manners(itl_s=0.01)) as server:
+        argv = ["bench", "--url", server.url, *load, *ALL, "--ttft", "30", "--tpot", "30"]
+        assert await asyncio.to_thread(run, argv) == 0
+    _, *table = capsys.readouterr().out.splitlines()
+    heads = [line.split() for line in table if line.split()[1:] == ["p50", "p90", "p95", "p99"]]
+    assert [head[0] for head in heads] == [
+        *("TTFT", "TTST", "TPOT", "ITL", "stalled"),
+    ]
+    assert [line for line in table if len(line) > 80] == []
+    assert sum(line.count(" to ") == 4 for line in table) >= 3
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("bench", "--workload", "chat", "--drain", "40", "--seconds", "9"), "leave nothing"),
+        (("bench", "--trace", "/nosuch.csv"), "/nosuch.csv: the trace can't be read"),
+        ((*TYPED, "--burstiness", "-1"), "the burstiness must lie"),
+        ((*TYPED, "--cancel-share", "2"), "the share of users who cancel"),
+        (("bench", "--url", "foo", "--workload", "chat"), "'foo' is no address of a server"),
+        (("bench", "--url", "http://", "--workload", "chat"), "is no address of a server"),
+        (("bench", "--url", "ftp://x", "--workload", "chat"), "is no address of a server"),
+        (("bench", "--url", "http://x:99999", "--workload", "chat"), "is no address of a server"),
+        (("bench", "--within", "9", "--workload", "chat"), "--within can't be meant here"),
+        (("bench", "--capacity", "--within", "0", "--workload", "chat"), "--within must be above"),
+        ((*TYPED, "--capacity", "--burstiness", "-1"), "the burstiness must lie"),
+        (("compare", "--workload", "chat", "--modes", "foo"), "'foo' is no mode"),
+        (("compare", "--workload", "chat", "--modes", "split,split:chunked"), "is named twice"),
+        (("compare", "--workload", "chat", "--modes", ","), "--modes names no mode"),
+        (("compare", "--workload", "chat", "--also", "foo"), "'foo' is no address of a server"),
+        (
+            ("compare", "--workload", "chat", "--also", "http://me:pw@x"),
+            "a user name or a password",
+        ),
+        (("compare", "--workload", "chat", "--warm-up", "90"), "leave nothing"),
+    ],
+)
+@pytest.mark.parametrize("url", [(), ("--url", "http://127.0.0.1:9")])
+def test_what_is_wrong_with_the_words_is_named_before_any_server_is_looked_for(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], url: tuple[str, ...], told: str
+) -> None:
+    # Nothing is deployed, and nobody listens at that address.
+    assert run([*words, *(() if "--url" in words else url)]) == 2
+    shown = capsys.readouterr().err
+    assert told in shown and "deployed" not in shown and "answers" not in shown

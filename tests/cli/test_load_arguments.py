@@ -142,7 +142,7 @@ def test_an_option_that_means_nothing_beside_the_others_is_refused_by_its_name(
     args = bare(*(() if whole else TYPED), *words)
     ctx = Context(paths=Paths(config=tmp_path / "c", cache=tmp_path / "k", data=tmp_path / "d"))
     with pytest.raises(UsageError, match=f"{named} can't be meant here"):
-        asked_of(ctx, args)
+        asked_of(ctx, args, 30.0, 1)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_an_option_that_the_workload_gives_a_meaning_is_taken(
 ) -> None:
     args = bare(*(() if "--workload" in words else TYPED), *words)
     ctx = Context(paths=Paths(config=tmp_path / "c", cache=tmp_path / "k", data=tmp_path / "d"))
-    assert asked_of(ctx, args) is not None
+    assert asked_of(ctx, args, 30.0, 1) is not None
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from homesplit_engine.records import ModeSetting
 from msgspec.structs import replace
 
 from homesplit.core.bench_result import (
@@ -148,7 +149,13 @@ def test_a_box_that_was_busier_beside_one_mode_than_another_is_named() -> None:
 
 
 def test_others_load_is_told_once_for_each_box_over_all_modes() -> None:
-    modes = [runs("x", {"a": 0.4, "b": 0.0}, {"a": 0.4, "b": 0.0}), runs("y", {"a": 0.6, "b": 0.0})]
+    modes = [
+        replace(made, setting=setting)
+        for setting, made in (
+            (ModeSetting(), runs(None, {"a": 0.4, "b": 0.0}, {"a": 0.4, "b": 0.0})),
+            (ModeSetting(mode="replica"), runs(None, {"a": 0.6, "b": 0.0})),
+        )
+    ]
     assert background_notes(modes) == ["a: other programs took 0.4 to 0.6 cores, by mode"]
 
 
@@ -157,7 +164,7 @@ def test_a_box_that_does_not_tell_its_others_is_told_once() -> None:
     assert run.server is not None
     silent = {"a": Background(mean_cores=None, most_cores=None, why="no /proc")}
     run = replace(run, server=replace(run.server, background=silent))
-    mode = ModeRuns(setting=None, runs=(run, run), pooled=run.summary, url="x")
+    mode = ModeRuns(setting=ModeSetting(), runs=(run, run), pooled=run.summary)
     assert background_notes([mode, mode]) == [
         "a: whether other programs ran beside is not known: no /proc"
     ]

@@ -63,7 +63,7 @@ def test_a_sentence_begins_with_how_requests_came(load: Workload, words: str) ->
 @pytest.mark.parametrize(
     ("load", "said"),
     [
-        (LOAD, ("Open loop, 2 requests/s (Poisson), for 30 s: short",)),
+        (LOAD, ("Open loop, 2 requests/s (Poisson), for 30 s: 1 prompt token",)),
         (LOAD, ("1 prompt token, 2 to 8 answer tokens", "Targets: TTFT 1 s, TPOT 0.1 s.")),
         (
             with_arrivals(pattern="ramp", ramp_to_requests_per_s=8.0, burstiness=0.0),
@@ -102,7 +102,7 @@ def test_a_replay_is_told_as_what_it_amounts_to() -> None:
     plan = replay(Trace(name="recorded", rows=rows), seed=1, speed=2.0)
     load = recorded(plan, Targets(ttft_s=None, tpot_s=None))
     told = asked_words(load, plan.seconds)
-    assert "Replay of recorded" in told and "short (share 1): 40 prompt tokens" in told
+    assert "Replay of recorded" in told and "for 1.001 s: 40 prompt tokens" in told
     assert "replay of 5 requests of recorded at 2 times its speed." in told
     assert load.arrivals.rate_requests_per_s == pytest.approx(5 / plan.seconds)
 

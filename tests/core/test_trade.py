@@ -28,13 +28,14 @@ def mode(name: str, ttft_s: float, gap_s: float = 0.1, *, count: int = 30) -> Mo
 
 
 def told(modes: Sequence[ModeRuns], link_bytes_per_s: float | None = 2.5 * GBIT) -> str:
-    return trade(modes, link_bytes_per_s) or ""
+    found = trade(modes, link_bytes_per_s)
+    return found.sentence if found else ""
 
 
 def test_time_lost_and_stalls_gained_stand_in_one_sentence_with_link_and_box() -> None:
     assert told([mode("colocated", 0.2, 0.5), mode("split", 0.61)]) == (
         "On this 2.5 Gbit/s link the split cost 0.41 s of TTFT at p50 against atlas alone "
-        "(0.41 s to 0.41 s, 95 % interval), and took 30 stalls away."
+        "(0.41 s at both ends, 95 % interval), and took 30 stalls away."
     )
 
 

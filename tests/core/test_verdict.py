@@ -229,7 +229,7 @@ def test_answers_that_came_at_one_moment_are_no_misses_of_the_column_that_gave_t
     # Ten are left that can be judged in both: too few. Twenty-five tell no difference.
     few = verdict([whole, in_lumps(runs("split", [QUICK] * 40), 30)], None)
     assert few.mode is None and few.sentence == (
-        "Too few requests in common to tell colocated:chunked from split. Answers that came at "
+        "Too few requests in common to tell colocated:chunked from split; answers that came at "
         "one moment can't be judged (30 of split's): only requests are compared that can be "
         "judged in both."
     )
@@ -258,8 +258,8 @@ def test_users_who_wait_and_get_lumps_lose_to_none_by_them() -> None:
         "It can't be told whether colocated:chunked or replica had more goodput"
     )
     assert found.sentence.endswith(
-        "Answers that came at one moment can't be judged (30 of replica's): their goodput is only "
-        "known to be at least what is told."
+        "; answers that came at one moment can't be judged (30 of replica's): their goodput is "
+        "only known to be at least what is told."
     )
     # Twice as many answers are more, also where all that can't be judged were inside.
     more = verdict([in_lumps(in_a_closed_loop("split", 0.5), 0), lumps], None)

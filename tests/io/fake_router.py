@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 from aiohttp import web
-from homesplit_engine.records import ModeSetting, ModeSwitch
+from homesplit_engine.events import StatusSeen
+from homesplit_engine.records import ModeSetting, ModeSwitch, WorkerStatus
 from homesplit_engine.status import RequestCounts, RouterStatus, Targets, WorkerSeen
 
 from tests.io.fake_openai import FakeServer, Manners, fake_server
@@ -24,6 +25,8 @@ class FakeRouter:
     server: FakeServer | None = None
     setting: ModeSetting = field(default_factory=lambda: ModeSetting(decode_box="a"))
     switches: list[ModeSetting] = field(default_factory=list[ModeSetting])
+    statuses: list[WorkerStatus] = field(default_factory=list[WorkerStatus])
+    """What its stream of events tells of the boxes."""
 
     @property
     def url(self) -> str:
@@ -66,20 +69,20 @@ async def fake_router(
         switch = ModeSwitch(at_s=0.0, setting=router.setting, took_s=0.0)
         return web.Response(body=msgspec.json.encode(switch))
 
+    async def events(request: web.Request) -> web.StreamResponse:
+        """A stream that tells of the boxes, or nothing but that it lives."""
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            lines = [msgspec.json.encode(StatusSeen(status=each)) for each in router.statuses]
+            await response.write(b"".join(line + b"\n" for line in lines) or b"\n")
+            await asyncio.sleep(1.0)
+
     doors = [
         web.get("/homesplit/status", status),
         web.post("/homesplit/mode", mode),
-        web.get("/homesplit/events", _events),
+        web.get("/homesplit/events", events),
     ]
     async with fake_server(Manners(model=model), more=doors) as server:
         router.server = server
         yield router
-
-
-async def _events(request: web.Request) -> web.StreamResponse:
-    """A stream that tells nothing but that it lives."""
-    response = web.StreamResponse()
-    await response.prepare(request)
-    while True:
-        await response.write(b"\n")
-        await asyncio.sleep(1.0)

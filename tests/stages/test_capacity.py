@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from homesplit.core.capacity import CLOSE, run_s
+from homesplit.core.capacity import CLOSE, Trial, capacity_of, capacity_sentence, run_s
 from homesplit.core.entry import Entry
-from homesplit.core.events import Event, Progress
+from homesplit.core.events import Event, Progress, StageStarted
 from homesplit.core.load import with_load
 from homesplit.core.window import EDGE_SHARE
 from homesplit.core.workload import Targets
@@ -84,3 +84,46 @@ async def test_a_load_without_a_rate_or_without_targets_is_refused(tmp_path: Pat
     for load, word in ((with_load(LOAD, users=3), "rate"), (careless, "target")):
         with pytest.raises(UsageError, match=word):
             await find_capacity(context(tmp_path), target, load, seconds=1.0, seed=1)
+
+
+async def test_how_long_a_search_takes_is_told_first_and_no_rate_is_begun_that_would_end_later(
+    tmp_path: Path,
+) -> None:
+    told: list[Event] = []
+    ctx = context(tmp_path, told)
+    load = with_load(LOAD, rate_requests_per_s=1.0, ttft_s=30.0, tpot_s=30.0)
+    async with fake_server() as server:
+        target = Target(url=server.url)
+        # At one request a second sixty that count take 75 s.
+        found = await find_capacity(ctx, target, load, seconds=0.3, seed=1, within_s=60.0)
+    first = next(event.sentence for event in told if isinstance(event, StageStarted))
+    assert "each rate is tried for 75 s or longer" in first
+    assert "no rate is begun that would end after 60 s" in first
+    assert found.trials == () and found.over and found.capacity_requests_per_s is None
+    assert "the search ended where its time did, 60 s (--within)" in capacity_sentence(found)
+    assert list_entries(ctx)[0].about.settings["within_s"] == 60.0
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        ((True,), "Capacity at least 2 requests/s: the search ended"),
+        ((True, False), "Capacity at least 2 requests/s and below 4 requests/s: the search ended"),
+        ((False,), "Capacity not found: the search ended"),
+    ],
+)
+def test_a_search_whose_time_was_over_tells_what_it_has_shown(
+    inside: tuple[bool, ...], said: str
+) -> None:
+    trials = [
+        Trial(
+            rate_requests_per_s=2.0 * (number + 1),
+            offered=100,
+            inside=100 if each else 0,
+            completed=100,
+        )
+        for number, each in enumerate(inside)
+    ]
+    found = capacity_of(trials, None, 60.0)
+    assert capacity_sentence(found).startswith(said)
+    assert found.over and capacity_sentence(found).endswith("60 s (--within).")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from homesplit_engine.records import ModeSetting
+from homesplit_engine.records import ModeSetting, WorkerStatus
 from msgspec.structs import replace
 
 from homesplit.core.calibration import Calibration
@@ -109,7 +109,9 @@ async def test_a_slower_mode_loses_and_the_verdict_is_in_the_notebook(
     entries = list_entries(context(tmp_path))
     assert [entry.kind for entry in entries] == ["comparison"]
     assert result.trade is not None and "of TTFT at p50 against a alone" in result.trade
-    assert entries[0].sentence == f"{result.trade} {result.verdict.sentence}"
+    assert entries[0].sentence == result.sentence != result.verdict.sentence
+    assert result.sentence.startswith(f"{result.trade.rstrip('.')}; split had the most goodput")
+    assert result.sentence.count(". ") == 0 and compare_document(result)["sentence"] in str(told)
     _, raw = show_entry(context(tmp_path), entries[0].id)
     assert len(raw) == 4 and all(raw.values())
 
@@ -134,7 +136,7 @@ async def test_every_run_is_in_the_notebook_before_it_is_told(tmp_path: Path) ->
     assert first.body["verdict"]["mode"] is None and list(raw) == ["colocated:chunked round 1"]
     assert {entry.id for entry, _ in runs} == {result.entry}
     last, raw = next(kept for event, kept in told if isinstance(event, CompareVerdict))
-    assert last.ended and len(raw) == 4 and last.sentence.endswith(result.verdict.sentence)
+    assert last.ended and len(raw) == 4 and last.sentence == result.sentence
 
 
 async def test_a_comparison_that_broke_off_keeps_what_was_measured(tmp_path: Path) -> None:
@@ -249,6 +251,45 @@ async def test_another_server_is_one_more_column_with_the_same_requests(tmp_path
     assert foreign["attainment"] == 0.0 < own["attainment"]
     assert foreign["predicted"] is None and "another server" in foreign["predicted_why"]
     assert result.verdict.mode == "split"
+
+
+async def test_the_boxes_are_watched_while_another_server_has_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homesplit.stages.load_watch.FIRST_EVENT_S", 60.0)
+    async with fake_router(EVEN) as router, fake_server() as other:
+        router.statuses.append(status("a", others_cores=1.5))
+        also = [Target(url=other.url)]
+        result = await run(tmp_path, router.url, "split", also=also, seconds=0.3, repeats=1)
+    _, foreign = compare_document(result)["modes"]
+    assert foreign["background_cores"] == {"a": 1.5} and foreign["loopback"] is True
+    assert (
+        f"other server {other.url}: programs other than homesplit took 1.5 cores of a meanwhile, "
+        "its own work among it where it runs there; another machine is not watched"
+    ) in result.notes
+    # What the other server itself takes of a box is no reason to call the modes unfair.
+    assert not any("not equally free" in note for note in result.notes)
+
+
+async def test_boxes_that_told_nothing_meanwhile_are_not_taken_for_quiet(tmp_path: Path) -> None:
+    async with fake_router(EVEN) as router, fake_server() as other:
+        also = [Target(url=other.url)]
+        result = await run(tmp_path, router.url, "split", also=also, seconds=0.3, repeats=1)
+    assert any("what ran on the boxes meanwhile is not known" in note for note in result.notes)
+    assert compare_document(result)["modes"][1]["background_cores"] == {}
+
+
+def status(box: str, **more: Any) -> WorkerStatus:
+    return WorkerStatus(
+        box=box,
+        clock_s=1.0,
+        running=0,
+        waiting=0,
+        reserved=0,
+        blocks_free=1,
+        blocks_total=1,
+        **more,
+    )
 
 
 @pytest.mark.parametrize("repeats", [1, 2])

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from homesplit.core.entry import Entry
+from homesplit.core.entry import LOOPBACK_LABEL, Entry
 from homesplit.core.events import Event, Progress
 from homesplit.core.load import with_load
 from homesplit.errors import EngineError, NotebookError
@@ -61,11 +61,11 @@ async def test_what_is_told_of_a_run_is_in_the_notebook_before(tmp_path: Path) -
     assert all(shown == kept for shown, _, kept in told)
     assert all(not entry.ended and goes_on(entry) for _, entry, _ in told)
     assert "against fake, not ended: " in told[-1][1].sentence
-    assert ", of 60 s planned." in told[-1][1].sentence and told[-1][1].body["seconds"] == 60.0
+    assert ", of 60 s planned" in told[-1][1].sentence and told[-1][1].body["seconds"] == 60.0
     (entry,) = list_entries(ctx)
     assert entry.ended and entry.id == result.entry and entry.body["stopped"]
     assert re.search(
-        r"; stopped after [\d.]+ of 60 s, so only a part of the run\.$", entry.sentence
+        r"; stopped after [\d.]+ of 60 s, so only a part of the run \(one machine", entry.sentence
     )
     # Rates are over the time in which requests were really offered.
     assert result.summary.window.offered_s < 60.0
@@ -99,7 +99,9 @@ async def test_a_run_whose_server_or_whose_program_fails_says_how_it_was_broken_
         with pytest.raises(RuntimeError):
             await bench(ctx, Target(url=server.url), STEADY, seconds=1.0, seed=1)
     (entry,) = list_entries(ctx)
-    assert entry.sentence.endswith("begun, of 1 s planned. Broken off by an error: RuntimeError.")
+    assert entry.sentence.endswith(
+        f"begun, of 1 s planned. Broken off by an error: RuntimeError ({LOOPBACK_LABEL})."
+    )
 
 
 async def test_a_notebook_that_can_not_be_written_to_while_a_run_goes_on_does_not_end_it(
@@ -205,7 +207,9 @@ async def test_ctrl_c_again_breaks_a_run_off_and_keeps_what_was_told(tmp_path: P
         _, err = await process.communicate()
     assert process.returncode == 1 and "homesplit: stopped" in err.decode()
     entry, raw = kept(tmp_path)
-    assert not entry.ended and entry.sentence.endswith("Broken off by its user.")
+    assert not entry.ended and entry.sentence.endswith(
+        f"Broken off by its user ({LOOPBACK_LABEL})."
+    )
     assert len(raw.get("requests", ())) >= told
 
 
@@ -241,6 +245,8 @@ async def test_a_comparison_and_a_search_are_in_the_notebook_from_their_first_ru
     assert name == ("colocated:whole round 1" if what == "comparison" else "30 requests/s, run 1")
     assert name in entry.sentence and "not ended" in entry.sentence
     (after,) = list_entries(ctx)
-    assert after.sentence.endswith(" Broken off by its user.") and not after.ended
+    assert (
+        after.sentence.endswith(f" Broken off by its user ({LOOPBACK_LABEL}).") and not after.ended
+    )
     assert name in after.sentence and "not ended" in after.sentence
     assert repeatable(after, raw) == (what == "search")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import Any
 
+import pytest
+
 from homesplit.core.entry import KINDS
+from homesplit.view.measured_rows import measured_rows, mode_name
 from homesplit.view.notebook import KIND_MARKS
-from homesplit.view.notebook_pages import table
+from homesplit.view.notebook_pages import csv_text, table
+from homesplit.view.percentiles import percentile_table
 
 MEASURED: dict[str, Any] = {
     "mode": "split",
@@ -20,6 +26,10 @@ MEASURED: dict[str, Any] = {
     "stall_s": {"p90": 0.0},
     "attainment": 0.9,
     "goodput_requests_per_s": 1.5,
+    "intervals": {
+        "ttft_s_p50": {"low": 0.2, "high": 0.31},
+        "attainment": {"low": 0.8, "high": 0.96},
+    },
 }
 
 
@@ -35,10 +45,38 @@ def test_every_kind_of_entry_has_a_mark_of_its_own() -> None:
 def test_a_prediction_stands_right_under_what_was_measured() -> None:
     predicted = {"ttft_s": {"p50": 0.2, "p90": 0.4}, "attainment": 1.0}
     _, measured, expected = table(page(predicted=predicted))
-    assert measured[0] == "split (whole)" and measured[6] == "0.25"
-    assert expected[0] == "split (whole), predicted" and expected[6] == "0.2"
-    assert expected[8] == ""
+    assert measured[0] == "split:whole" and measured[6:] == ["0.9 (0.8 to 0.96)", "1.5"]
+    assert expected[0] == "split:whole, predicted" and expected[6:] == ["1", ""]
+    _, measured, expected, *_ = percentile_table(measured_rows(page(predicted=predicted)))
+    assert measured[:3] == ["TTFT", "split:whole", "0.25 (0.2 to 0.31)"]
+    assert expected == ["TTFT", "split:whole, predicted", "0.2", "0.4", "", ""]
 
 
 def test_without_a_prediction_there_is_no_row_for_it() -> None:
     assert len(table(page(predicted=None))) == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        ({"mode": "colocated", "prefill": "whole"}, "colocated:whole"),
+        ({"mode": "colocated", "prefill": "chunked"}, "colocated:chunked"),
+        ({"mode": "replica", "prefill": "chunked"}, "replica"),
+        ({"mode": "split", "prefill": "chunked", "setting": {"kv_wire": "same"}}, "split"),
+        ({"mode": "split", "prefill": "chunked", "setting": {"kv_wire": "int8"}}, "split:int8"),
+        ({"mode": "split", "prefill": "chunked", "kv_wire": "fp16"}, "split:fp16"),
+        ({"mode": "other", "url": "http://box:1"}, "other server http://box:1"),
+    ],
+)
+def test_a_column_is_called_as_its_verdict_calls_it(mode: dict[str, Any], name: str) -> None:
+    assert mode_name(mode) == name
+
+
+def test_the_csv_has_every_percentile_with_the_ends_of_its_interval() -> None:
+    about = {"id": "e", "kind": "comparison", "at": "t", "sentence": "s", "about": {}}
+    (row,) = csv.DictReader(io.StringIO(csv_text([{**about, **page()}])))
+    assert (row["ttft_s_p50"], row["ttft_s_p50_low"], row["ttft_s_p50_high"]) == (
+        *("0.25", "0.2", "0.31"),
+    )
+    assert (row["ttft_s_p90"], row["ttft_s_p90_low"], row["itl_s_p99"]) == ("0.5", "", "")
+    assert (row["attainment"], row["attainment_high"]) == ("0.9", "0.96")

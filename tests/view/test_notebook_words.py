@@ -10,7 +10,7 @@ from homesplit.core.machine import BoxProfile
 from homesplit.core.reading import measured
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.view.notebook_pages import markdown
-from homesplit.view.notebook_words import asked, interval_table, machines
+from homesplit.view.notebook_words import asked, machines
 
 LOAD = Workload(
     name="small",
@@ -84,7 +84,7 @@ def page(**settings: Any) -> dict[str, Any]:
 def test_the_load_is_told_with_lengths_targets_and_repeats() -> None:
     told = asked(page(seconds=30.0, repeats=2)) or ""
     assert "Open loop, 2 requests/s (Poisson), for 30 s" in told
-    assert "short (share 1): 10 to 20 prompt tokens, 3 answer tokens" in told
+    assert "for 30 s: 10 to 20 prompt tokens, 3 answer tokens." in told
     assert "Targets: TTFT 1 s." in told
     assert "Each mode ran 2 times" in told
     unended = page(seconds=30.0, repeats=2) | {"ended": False}
@@ -98,18 +98,12 @@ def test_the_machines_are_told_with_their_age_and_what_is_not_known() -> None:
     assert "borea (not probed)" in told
 
 
-def test_an_interval_that_is_not_known_is_no_zero() -> None:
-    head, row = interval_table([("split", FIGURES)])
-    assert row[head.index("TTFT p50 [s]")] == "0.4 to 0.6"
-    assert row[head.index("attainment")] == "no data"
-
-
 def test_a_page_says_what_its_figures_cannot() -> None:
     text = markdown([page()])
     for line in (
-        "- split (chunked): 50% of the requests were served the way the mode says",
-        "- split (chunked): gaps beyond the TPOT target: 3 by prefill",
-        "- split (chunked): energy not measured (a: no meter)",
+        "- split: 50% of the requests were served the way the mode says",
+        "- split: gaps beyond the TPOT target: 3 by prefill",
+        "- split: energy not measured (a: no meter)",
         "- text of all modes over 6 prompts: **not identical**",
         "- split with KV sent as int8: 5 of 6 texts identical",
         "- busy",
