@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import re
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,8 @@ from types import SimpleNamespace
 import asyncssh
 import pytest
 from zeroconf import IPVersion
+from zeroconf._dns import DNSAddress, DNSPointer, DNSService, DNSText
+from zeroconf._protocol.outgoing import DNSOutgoing
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from homesplit.core.found import Hint, merge
@@ -223,3 +227,62 @@ async def test_a_box_behind_a_jump_host_can_be_used_as_long_as_that_answers(
     assert boxes["inner"].found_by == ("ssh config: over jump,second",)
     assert [(a.address, a.usable) for a in boxes["inner"].addresses] == [("10.0.0.8", True)]
     assert "its jump host me@127.0.0.1:1: " in (boxes["lost"].why or "")
+
+
+def announcement(name: str, address: str) -> bytes:
+    """What a machine that offers SSH says to everybody."""
+    told = DNSOutgoing(0x8400)
+    full, host, ttl = f"{name}.{SSH}", f"{name}.local.", 120
+    told.add_answer_at_time(DNSPointer(SSH, 12, 1, ttl, full), 0)
+    told.add_answer_at_time(DNSService(full, 33, 1, ttl, 0, 0, 22, host), 0)
+    told.add_answer_at_time(DNSText(full, 16, 1, ttl, b"\x03a=b"), 0)
+    told.add_answer_at_time(DNSAddress(host, 1, 1, ttl, socket.inet_aton(address)), 0)
+    (packet,) = told.packets()
+    return packet
+
+
+def damaged(packet: bytes, chance: random.Random) -> bytes:
+    """The packet with bytes changed, cut off, doubled, or names that point at themselves."""
+    spoilt = bytearray(packet)
+    for _ in range(chance.randrange(1, 6)):
+        at = chance.randrange(len(spoilt))
+        match chance.randrange(4):
+            case 0:
+                spoilt[at] = chance.randrange(256)
+            case 1:
+                spoilt[at : at + 2] = bytes([0xC0 | at >> 8, at & 0xFF])
+            case 2:
+                del spoilt[max(12, at) :]
+            case _:
+                spoilt += spoilt[at:]
+    return bytes(spoilt[:9000])
+
+
+async def test_noise_on_the_network_ends_nothing_and_brings_no_name_that_cannot_be() -> None:
+    chance = random.Random(8)
+    names = ["plain", "-oProxyCommand=x", "$(reboot)", "a b;c", "../up", "\x1b[2J", "é" * 20]
+    changed = asyncio.Event()
+    browser = Browser(["127.0.0.1"], changed.set)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as loud:
+        loud.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        loud.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+
+        def say(packet: bytes) -> None:
+            loud.sendto(packet, ("224.0.0.251", 5353))
+
+        try:
+            assert await browser.start() is None
+            for turn in range(600):
+                packet = announcement(chance.choice(names), "192.0.2.9")
+                noise = damaged(packet, chance), packet, chance.randbytes(turn)
+                say(noise[max(0, turn % 6 - 3)])
+                if turn % 20 == 0:
+                    await asyncio.sleep(0)
+            async with asyncio.timeout(PATIENCE_S):
+                while not any(hint.address == "192.0.2.200" for hint in browser.hints()):
+                    say(announcement("steady", "192.0.2.200"))
+                    await asyncio.sleep(0.05)
+        finally:
+            await browser.close()
+    for hint in browser.hints():
+        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", hint.name), hint
