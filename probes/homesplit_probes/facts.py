@@ -6,6 +6,7 @@ answer. A figure that the machine doesn't tell is None, never 0.
 
 from __future__ import annotations
 
+import csv
 import re
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
@@ -237,6 +238,10 @@ FACTS = (
 )
 
 
+_LONGEST = 1 << 17
+"""Characters of one fact that are looked at: far more than any machine says."""
+
+
 def script(separator: str) -> str:
     """One `sh` script that gathers all facts; `separator` must be random."""
     parts = ["PATH=$PATH:%s; LC_ALL=C; export PATH LC_ALL" % TOOLS, WITHIN + GROUPS]
@@ -251,11 +256,11 @@ def parse(text: str, separator: str) -> Dict[str, Any]:
     outputs: Dict[str, str] = {}
     for part in text.split(separator + " ")[1:]:
         name, _, output = part.partition("\n")
-        outputs[name.strip()] = output
+        outputs[name.strip()] = output[:_LONGEST]
     found: Dict[str, Any] = {}
     for fact in FACTS:
         try:
             found[fact.name] = fact.parse(outputs.get(fact.name, "").rstrip("\n"))
-        except (ValueError, IndexError, OverflowError):
+        except (ValueError, IndexError, OverflowError, csv.Error):
             found[fact.name] = None
     return found

@@ -107,7 +107,7 @@ def _amd_bytes(label: str, block: str) -> Optional[int]:
 
 def parse_amd_power(text: str) -> Optional[float]:
     """Watts of all GPUs of `amd-smi metric --power`; None when one of them tells none."""
-    words = re.findall(r"^\s+(?:CURRENT_|AVERAGE_)?SOCKET_POWER:[ \t]*(\S+)", text, re.M)
+    words = re.findall(r"^[ \t]+(?:CURRENT_|AVERAGE_)?SOCKET_POWER:[ \t]*(\S+)", text, re.M)
     watts = [number(word) for word in words]
     known = [value for value in watts if value is not None]
     return sum(known) if known and len(known) == len(watts) else None
@@ -153,12 +153,12 @@ def parse_graphics(text: str) -> List[Dict[str, Any]]:
 
 def _mac_graphics(text: str) -> List[Dict[str, Any]]:
     found: List[Dict[str, Any]] = []
-    for block in re.split(r"^\s*Chipset Model:", text, flags=re.M)[1:]:
+    for block in re.split(r"^[ \t]*Chipset Model:", text, flags=re.M)[1:]:
         name = block.split("\n", 1)[0].strip()
-        vendor = re.search(r"^\s*Vendor:.*?\(?(0x[0-9a-fA-F]{4})\)?\s*$", block, re.M)
+        vendor = re.search(r"^[ \t]*Vendor:.*?\(?(0x[0-9a-fA-F]{4})\)?\s*$", block, re.M)
         maker = MAKERS.get(vendor.group(1).lower()) if vendor else None
         # An Apple chip's figure would be no more than what the system lends it, as "Dynamic" is.
-        memory = re.search(r"^\s*VRAM \(Total\):\s*(\d+) (MB|GB)", block, re.M)
+        memory = re.search(r"^[ \t]*VRAM \(Total\):\s*(\d+) (MB|GB)", block, re.M)
         own = int(memory.group(1)) * (MIB if memory.group(2) == "MB" else 1 << 30) if memory else 0
         first = name.split(" ")[0]
         found.append(

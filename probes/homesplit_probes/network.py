@@ -92,8 +92,8 @@ def _mac_interfaces(text: str) -> Dict[str, Dict[str, Any]]:
         if not head or head.group(1) in _LOOPBACKS:
             continue
         kind = _mac_kind(head.group(1), ports)
-        media = re.search(r"^\s+media:.*\((\d+)(G?)base", block, re.M | re.I)
-        status = re.search(r"^\s+status: (.+)$", block, re.M)
+        media = re.search(r"^[ \t]+media:.*\((\d+)(G?)base", block, re.M | re.I)
+        status = re.search(r"^[ \t]+status: (.+)$", block, re.M)
         speed = int(media.group(1)) * (1000 if media.group(2) else 1) if media else None
         found[head.group(1)] = {
             "label_bytes_per_s": _label(speed) if kind == "wired" else None,

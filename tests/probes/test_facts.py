@@ -633,3 +633,15 @@ def test_the_whole_script_runs_under_plain_sh_and_is_read_back() -> None:
     assert set(found) == {fact.name for fact in facts.FACTS}
     assert found["system"]["kernel"]
     assert found["memory"]["total_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        *("\n", " \n", "a ", "1 ", "GPU: 1\n", "VRAM:\n", "Chipset Model:\n"),
+        *("en0: flags=1 mtu 1\n", "GPU 0:\n  MIG a  ", "model name : ", "9", "quota=1 1\n"),
+    ],
+)
+def test_an_answer_without_end_is_read_or_unknown(junk: str) -> None:
+    parts = [f"MARK {fact.name}\n{junk * (200_000 // len(junk))}" for fact in facts.FACTS]
+    assert set(facts.parse("\n".join(parts), "MARK")) == {fact.name for fact in facts.FACTS}
