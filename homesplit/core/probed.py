@@ -12,6 +12,7 @@ from homesplit.core.link import LatencyReading, LinkProfile, Way
 from homesplit.core.machine import BUSY_WORDS, Accelerator, BoxProfile, not_used
 from homesplit.core.reading import Reading, unknown
 from homesplit.core.say import counted, size
+from homesplit.core.ways import interface, interface_of, ways_of
 
 _DTYPES = ("fp32", "fp16", "bf16", "int8")
 _BUSY_SHARE = 0.3
@@ -212,24 +213,6 @@ def _told(measured: dict[str, Any] | None) -> list[str]:
     return [str(word) for word in (measured or {}).get("warnings") or []]
 
 
-def link_addresses(
-    listener: dict[str, Any], driver: dict[str, Any], first: str, *, most: int = 6
-) -> tuple[str, ...]:
-    """Addresses on which the listener may be reached, the one in use first.
-
-    Left out are link-local IPv6 (no zone to dial it by) and what both boxes call their own
-    (a container bridge's address on each), which would lead a box to itself.
-    """
-    others = {a["address"] for a in driver.get("addresses") or []}
-    own: list[str] = [a["address"] for a in listener.get("addresses") or []]
-    usable = [
-        a for a in own if a not in others and not a.startswith("127.") and not _is_link_local_6(a)
-    ]
-    # A cable between two boxes may have nothing but what both gave themselves, 169.254.x.y.
-    ordered = sorted(usable, key=lambda a: (a != first, ":" in a, a.startswith("169.254.")))
-    return tuple(ordered[:most])
-
-
 def link_profile(
     a: str,
     b: str,
@@ -241,10 +224,10 @@ def link_profile(
 ) -> LinkProfile:
     """The link as `a` (which drove the probe) and `b` (which listened) saw it."""
     if answer.get("why"):
-        return unmeasured_link(a, b, str(answer["why"]), ways=_ways(answer, facts_a, facts_b))
-    near = answer.get("interface") or _interface_of(facts_a, answer.get("local"))
-    far = answer.get("peer_interface") or _interface_of(facts_b, answer.get("peer"))
-    told_a, told_b = _interface(facts_a, near), _interface(facts_b, far)
+        return unmeasured_link(a, b, str(answer["why"]), ways=ways_of(answer, facts_a, facts_b))
+    near = answer.get("interface") or interface_of(facts_a, answer.get("local"))
+    far = answer.get("peer_interface") or interface_of(facts_b, answer.get("peer"))
+    told_a, told_b = interface(facts_a, near), interface(facts_b, far)
     told_labels = [told.get("label_bytes_per_s") for told in (told_a, told_b)]
     labels = [float(rate) for rate in told_labels if rate]
     label = min(labels) if labels else None
@@ -277,7 +260,7 @@ def link_profile(
         mtu_b=told_b.get("mtu"),
         kind_a=told_a.get("kind"),
         kind_b=told_b.get("kind"),
-        ways=_ways(answer, facts_a, facts_b),
+        ways=ways_of(answer, facts_a, facts_b),
         probed_at=at,
         warnings=tuple(_link_warnings(figures, label, (told_a, told_b), (facts_a, facts_b))),
     )
@@ -314,64 +297,6 @@ def unmeasured_link(
         ways=ways,
         warnings=(why,),
     )
-
-
-def _is_link_local_6(address: str) -> bool:
-    return address.lower().startswith("fe80:")
-
-
-def _interface_of(facts: dict[str, Any], address: str | None) -> str | None:
-    known = facts.get("addresses") or []
-    return next((a["interface"] for a in known if a["address"] == address), None) or None
-
-
-def _interface(facts: dict[str, Any], name: str | None) -> dict[str, Any]:
-    return (facts.get("interfaces") or {}).get(name or "", {})
-
-
-def _ways(
-    answer: dict[str, Any], facts_a: dict[str, Any], facts_b: dict[str, Any]
-) -> tuple[Way, ...]:
-    tried = tuple(
-        Way(
-            address_a=way.get("local"),
-            address_b=way["peer"],
-            interface_a=_interface_of(facts_a, way.get("local")),
-            interface_b=_interface_of(facts_b, way["peer"]),
-            bytes_per_s=way.get("rate"),
-            used=way["peer"] == answer.get("peer"),
-            why=way.get("why"),
-        )
-        for way in answer.get("ways") or []
-    )
-    return tried + _cables_without_addresses(facts_a, facts_b)
-
-
-def _cables_without_addresses(facts_a: dict[str, Any], facts_b: dict[str, Any]) -> tuple[Way, ...]:
-    """Wires of both boxes that have but a link-local IPv6 address, which no other box can dial."""
-    near, far = _only_link_local(facts_a), _only_link_local(facts_b)
-    if not near:
-        return ()
-    return tuple(
-        Way(address_a=None, address_b=address, interface_b=interface, why=_NO_ADDRESS)
-        for interface, address in far.items()
-    )
-
-
-def _only_link_local(facts: dict[str, Any]) -> dict[str, str]:
-    """By wired interface that is up, its link-local IPv6 address where it has no other."""
-    found: dict[str, list[str]] = {}
-    for one in facts.get("addresses") or []:
-        told = _interface(facts, one["interface"])
-        if told.get("kind") == "wired" and told.get("state") in ("up", "active"):
-            found.setdefault(one["interface"], []).append(one["address"])
-    return {name: own[0] for name, own in found.items() if all(map(_is_link_local_6, own))}
-
-
-_NO_ADDRESS = (
-    "it has only a link-local IPv6 address; give both ends of that cable an IPv4 address and probe "
-    "again"
-)
 
 
 def _link_warnings(

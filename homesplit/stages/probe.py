@@ -13,7 +13,8 @@ from homesplit.core.events import BoxProbed, LinkProbed, Progress, StageEnded, S
 from homesplit.core.kept import sentences
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
-from homesplit.core.probed import box_profile, link_addresses, link_profile, unmeasured_link
+from homesplit.core.probed import box_profile, link_profile, unmeasured_link
+from homesplit.core.ways import link_addresses
 from homesplit.errors import ProbeError, UsageError
 from homesplit.io.blas import blas_wheel
 from homesplit.io.box import Box

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from homesplit.core.link import LinkProfile
-from homesplit.core.probed import box_profile, link_addresses, link_profile
+from homesplit.core.probed import box_profile, link_profile
+from homesplit.core.ways import link_addresses
 
 
 def figure(value: float) -> dict[str, Any]:
