@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from homesplit.io.discovery import Browser, browsing_addresses, try_hints
+from homesplit.io.discovery import Browser, browsing_addresses
+from homesplit.io.knock import try_hints
 
 _LOOK_S = 4.0
 _SETTLE_S = 0.3

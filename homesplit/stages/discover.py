@@ -19,9 +19,9 @@ from homesplit.io.discovery import (
     remembered_hints,
     this_machine,
     trust_files,
-    try_hints,
     typed_hints,
 )
+from homesplit.io.knock import try_hints
 from homesplit.io.paths import Paths
 from homesplit.stages.context import Context
 

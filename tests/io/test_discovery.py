@@ -24,9 +24,8 @@ from homesplit.io.discovery import (
     configured_hints,
     hints_of,
     own_announcement,
-    scoped,
-    try_hints,
 )
+from homesplit.io.knock import scoped, try_hints
 from homesplit.io.known_hosts import remember
 from homesplit.io.paths import Paths
 
@@ -163,7 +162,7 @@ def test_hostile_records_give_no_hint() -> None:
 async def test_a_server_is_known_by_its_key_and_a_closed_port_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("homesplit.io.discovery._TRY_S", PATIENCE_S)
+    monkeypatch.setattr("homesplit.io.knock._TRY_S", PATIENCE_S)
     key = asyncssh.generate_private_key("ssh-ed25519")
     server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
     port = server.get_port()
@@ -208,7 +207,7 @@ async def test_hosts_of_the_ssh_configuration_are_hints_with_include_and_without
 async def test_a_box_behind_a_jump_host_can_be_used_as_long_as_that_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("homesplit.io.discovery._TRY_S", PATIENCE_S)
+    monkeypatch.setattr("homesplit.io.knock._TRY_S", PATIENCE_S)
     key = asyncssh.generate_private_key("ssh-ed25519")
     server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
     config = tmp_path / "config"

@@ -12,7 +12,8 @@ from homesplit.core.found import Hint
 from homesplit.errors import TrustError
 from homesplit.io import ssh_keys
 from homesplit.io.box_store import KnownBox, remember_box
-from homesplit.io.discovery import remembered_hints, try_hints
+from homesplit.io.discovery import remembered_hints
+from homesplit.io.knock import try_hints
 from homesplit.io.known_hosts import remember
 from homesplit.io.local_box import LocalBox
 from homesplit.io.running import Output
