@@ -56,7 +56,11 @@ def step(box: str, start_s: float, end_s: float, read: str) -> tuple[float, Engi
     return end_s, StepSeen(event=event)
 
 
-LOST = (12.0, WorkerLost(box="borea", at_s=0.0))
+def lost(at_s: float, heard_s: float) -> tuple[float, EngineEvent]:
+    return heard_s, WorkerLost(box="borea", at_s=at_s)
+
+
+LOST = lost(12.0, 12.05)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +78,17 @@ LOST = (12.0, WorkerLost(box="borea", at_s=0.0))
             "stood still",
         ),
         ([step("atlas", 13.8, 14.0, "t")], (0, 0.2), "stood still"),
-        ([(13.0, LOST[1]), step("atlas", 13.0, 14.0, "t")], (3, 1), "told after 3.00"),
+        ([lost(13.0, 13.1), step("atlas", 13.0, 14.0, "t")], (3, 1), "told after 3.00"),
+        ([step("atlas", 12.2, 14.0, "t"), lost(12.0, 14.1)], (2, 1.8), None),
     ],
-    ids=["read again", "after another", "it stood still", "for no reason", "told too late"],
+    ids=[
+        "read again",
+        "after another",
+        "it stood still",
+        "for no reason",
+        "told too late",
+        "heard only once it went on",
+    ],
 )
 def test_a_pause_is_explained_by_its_detection_and_the_steps_that_read_again(
     heard: list[tuple[float, EngineEvent]], parts: tuple[float, float], wrong: str | None

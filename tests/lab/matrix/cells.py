@@ -54,6 +54,8 @@ NAMED = {
 }
 """By which of these kinds the monitor has to name a fault that takes no box away. A slow link is
 seen by what is handed over."""
+SEEN_OVER = ("latency", "disk_full", "no_blocks")
+"""Of these kinds the monitor sees by itself, without a request, that they are over."""
 WHAT = {
     "kill-a": "kill -9 of the worker on the router's box",
     "kill-b": "kill -9 of the other worker",

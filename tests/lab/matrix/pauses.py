@@ -137,11 +137,16 @@ def _first_told_s(
     name: str, begin_s: float, end_s: float, heard: Sequence[tuple[float, EngineEvent]]
 ) -> float | None:
     """When what this answer waited for was told; None when it waited for no such thing."""
-    for heard_s, event in heard:
-        loss = isinstance(event, WorkerLost)
-        own = isinstance(event, FaultSeen) and event.fault.sentence.startswith(f"{name}:")
-        if (loss or own) and begin_s <= heard_s <= end_s:
-            return heard_s
+    for _, event in heard:
+        # As it was told: it is heard a moment later, maybe after the answer went on.
+        if isinstance(event, WorkerLost):
+            told_s = event.at_s
+        elif isinstance(event, FaultSeen) and event.fault.sentence.startswith(f"{name}:"):
+            told_s = event.fault.at_s
+        else:
+            continue
+        if begin_s <= told_s <= end_s:
+            return told_s
     return None
 
 

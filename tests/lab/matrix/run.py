@@ -17,7 +17,15 @@ from homesplit_engine.events import (
 
 from tests.lab.errors import LabError
 from tests.lab.matrix.answers import CHOICES, TOKENS, Answers
-from tests.lab.matrix.cells import FRAME_FAULTS, HIT_BOX, NAMED, OTHER_BOX, ROUTER_BOX, Cell
+from tests.lab.matrix.cells import (
+    FRAME_FAULTS,
+    HIT_BOX,
+    NAMED,
+    OTHER_BOX,
+    ROUTER_BOX,
+    SEEN_OVER,
+    Cell,
+)
 from tests.lab.matrix.harm import Harm
 from tests.lab.matrix.moments import AGAIN_TOKENS, BESIDE, BESIDE_TOKENS, Reached, Scene
 from tests.lab.matrix.pauses import Pause, pause_of
@@ -288,9 +296,17 @@ class _Case:
             self._why.append("not whole again")
         if not wait_until(self._nothing_held(), CLEAN_S, 0.05):
             self._why.append(f"still held: {stand.held()}")
+        if not wait_until(lambda: not self._still_told(), CLEAN_S, 0.1):
+            self._why.append(f"still told as lasting: {self._still_told()}")
         for name, pid in self._pids.items():
             if name != hit and stand.pid(name) != pid:
                 self._why.append(f"{name} is another process afterwards")
+
+    def _still_told(self) -> list[str]:
+        """What the router calls lasting of a fault that was undone."""
+        status = self._stand.traffic.status()
+        kinds = set(self._kinds()) & set(SEEN_OVER)
+        return [] if status is None else [f.sentence for f in status.faults if f.kind in kinds]
 
     def _nothing_held(self) -> Callable[[], bool]:
         """Each box is to say so itself, after all answers have ended."""
