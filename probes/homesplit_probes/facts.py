@@ -36,9 +36,10 @@ TOOLS = (
 )
 """Where tools lie that a login without a terminal doesn't find: macOS's, ROCm's, WSL's."""
 WITHIN = """
-within() {
-  if command -v timeout >/dev/null 2>&1; then timeout "$@"; else shift; "$@"; fi
-}
+# Older ones of busybox want the seconds otherwise.
+if timeout 5 true >/dev/null 2>&1; then within() { timeout "$@"; }
+else within() { shift; "$@"; }
+fi
 """
 """`within SECONDS COMMAND`: a tool that hangs is given up, where the system can do that."""
 

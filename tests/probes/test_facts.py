@@ -623,6 +623,11 @@ def test_a_tool_that_hangs_is_given_up_and_the_rest_is_told(tmp_path: Path) -> N
     assert said(tmp_path, f"{asked}; echo and on") == "and on\n"
 
 
+def test_where_no_tool_can_be_given_up_all_are_waited_for(tmp_path: Path) -> None:
+    tool(tmp_path, "timeout", "exit 1")
+    assert said(tmp_path, f"{facts.WITHIN}within 8 echo here") == "here\n"
+
+
 def test_wsls_tools_are_found_where_no_login_looks() -> None:
     assert "/usr/lib/wsl/lib" in facts.script("MARK").splitlines()[0]
 
