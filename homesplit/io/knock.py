@@ -23,21 +23,52 @@ _HANDSHAKE_S = 12.0
 _AT_ONCE = 16
 
 
+_Way = tuple[str, int, str | None]
+
+
+class Knocker:
+    """Asks addresses for their SSH host keys; one that answered is left in peace for `rest_s`.
+
+    A server counts who comes and goes without logging in: OpenSSH since 9.8 shuts such a machine
+    out for a while (PerSourcePenalties).
+    """
+
+    def __init__(self, rest_s: float) -> None:
+        self._rest_s = rest_s
+        self._heard: dict[_Way, tuple[float, Tried]] = {}
+
+    async def try_hints(self, hints: Sequence[Hint], trust_files: Sequence[Path]) -> list[Tried]:
+        """Ask each address once, several at a time, each with a deadline."""
+        now = asyncio.get_running_loop().time()
+        kept = {w: t for w, (at, t) in self._heard.items() if now - at < self._rest_s}
+        told = kept | await _try_all([h for h in hints if _way(h) not in kept], trust_files)
+        answered = {w: t for w, t in told.items() if t.host_key is not None}
+        self._heard = {w: self._heard[w] if w in kept else (now, t) for w, t in answered.items()}
+        return [_of(hint, told[_way(hint)]) for hint in hints]
+
+
 async def try_hints(hints: Sequence[Hint], trust_files: Sequence[Path]) -> list[Tried]:
     """Ask each address once for its SSH host key, several at a time, each with a deadline."""
+    return await Knocker(0.0).try_hints(hints, trust_files)
+
+
+async def _try_all(hints: Sequence[Hint], trust_files: Sequence[Path]) -> dict[_Way, Tried]:
     slots = asyncio.Semaphore(_AT_ONCE)
-    unique: dict[tuple[str, int, str | None], asyncio.Task[Tried]] = {}
+    unique: dict[_Way, asyncio.Task[Tried]] = {}
 
     async def one(hint: Hint) -> Tried:
         async with slots:
             return await _try(hint, trust_files)
 
     for hint in hints:
-        way = (hint.address, hint.port, hint.through)
-        if way not in unique:
-            unique[way] = asyncio.create_task(one(hint))
+        if _way(hint) not in unique:
+            unique[_way(hint)] = asyncio.create_task(one(hint))
     await asyncio.gather(*unique.values())
-    return [_of(h, unique[h.address, h.port, h.through].result()) for h in hints]
+    return {way: task.result() for way, task in unique.items()}
+
+
+def _way(hint: Hint) -> _Way:
+    return hint.address, hint.port, hint.through
 
 
 def _of(hint: Hint, tried: Tried) -> Tried:

@@ -21,12 +21,14 @@ from homesplit.io.discovery import (
     trust_files,
     typed_hints,
 )
-from homesplit.io.knock import try_hints
+from homesplit.io.knock import Knocker
 from homesplit.io.paths import Paths
 from homesplit.stages.context import Context
 
 _WATCH_EVERY_S = 10.0
 _SETTLE_S = 0.5
+_REST_S = 0.8 * _WATCH_EVERY_S
+"""Announcements that come meanwhile are no reason to ask a machine that has just answered."""
 _OVERFULL = (
     "So much is announced here that some of it is left out: name a machine by its address, as "
     "`homesplit discover user@192.168.1.20`."
@@ -47,7 +49,7 @@ async def discover(
             await asyncio.sleep(seconds)
         if browser.overfull:
             _tell_overfull(ctx)
-        boxes = await _look(ctx, browser, typed)
+        boxes = await _look(ctx, browser, Knocker(0.0), typed)
     finally:
         await browser.close()
     for box in boxes:
@@ -63,6 +65,7 @@ async def watch(ctx: Context) -> None:
     """Look until cancelled, telling each machine as it appears, changes or goes."""
     changed = asyncio.Event()
     browser = Browser(browsing_addresses(), changed.set)
+    knocker = Knocker(_REST_S)
     seen: dict[str, FoundBox] = {}
     told = False
     try:
@@ -70,7 +73,7 @@ async def watch(ctx: Context) -> None:
         if trouble:
             ctx.emit(Progress(stage="discover", step="mdns", sentence=f"{trouble}."))
         while True:
-            boxes = {box.name: box for box in await _look(ctx, browser, ())}
+            boxes = {box.name: box for box in await _look(ctx, browser, knocker)}
             _tell_changes(ctx, seen, boxes)
             seen = boxes
             if browser.overfull and not told:
@@ -98,7 +101,9 @@ def _tell_changes(ctx: Context, before: dict[str, FoundBox], after: dict[str, Fo
         ctx.emit(BoxGone(name=name))
 
 
-async def _look(ctx: Context, browser: Browser, typed: Sequence[str]) -> tuple[FoundBox, ...]:
+async def _look(
+    ctx: Context, browser: Browser, knocker: Knocker, typed: Sequence[str] = ()
+) -> tuple[FoundBox, ...]:
     own, own_key = await asyncio.to_thread(this_machine)
     hints: list[Hint] = [
         *typed_hints(typed),
@@ -107,7 +112,7 @@ async def _look(ctx: Context, browser: Browser, typed: Sequence[str]) -> tuple[F
         *browser.hints(),
     ]
     files: list[Path] = await trust_files(ctx.paths)
-    tried = [Tried(hint=own, host_key=own_key), *await try_hints(hints, files)]
+    tried = [Tried(hint=own, host_key=own_key), *await knocker.try_hints(hints, files)]
     boxes = merge(tried, own_key=own_key)
     await asyncio.to_thread(_remember, ctx.paths, boxes)
     return boxes

@@ -16,7 +16,7 @@ from zeroconf._dns import DNSAddress, DNSPointer, DNSService, DNSText
 from zeroconf._protocol.outgoing import DNSOutgoing
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
-from homesplit.core.found import Hint, merge
+from homesplit.core.found import Hint, Tried, merge
 from homesplit.io.box_store import KnownBox, load_boxes, remember_box
 from homesplit.io.discovery import (
     Browser,
@@ -25,7 +25,7 @@ from homesplit.io.discovery import (
     hints_of,
     own_announcement,
 )
-from homesplit.io.knock import scoped, try_hints
+from homesplit.io.knock import Knocker, scoped, try_hints
 from homesplit.io.known_hosts import remember
 from homesplit.io.paths import Paths
 
@@ -285,3 +285,32 @@ async def test_noise_on_the_network_ends_nothing_and_brings_no_name_that_cannot_
             await browser.close()
     for hint in browser.hints():
         assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", hint.name), hint
+
+
+async def test_a_server_that_has_just_answered_is_left_in_peace_and_a_silent_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    async def ask(hint: Hint, _: object) -> Tried:
+        asked.append(hint.address)
+        return Tried(hint=hint, host_key="K") if hint.address == "10.0.0.1" else Tried(hint=hint)
+
+    monkeypatch.setattr("homesplit.io.knock._try", ask)
+    hints = [
+        Hint(name=name, address=address, found_by="typed")
+        for name, address in (("a", "10.0.0.1"), ("b", "10.0.0.1"), ("c", "10.0.0.2"))
+    ]
+    patient, eager = Knocker(3600.0), Knocker(0.0)
+    for knocker, again in ((patient, ["10.0.0.2"]), (eager, ["10.0.0.1", "10.0.0.2"])):
+        asked.clear()
+        first = await knocker.try_hints(hints, [])
+        assert sorted(asked) == ["10.0.0.1", "10.0.0.2"]
+        asked.clear()
+        assert await knocker.try_hints(hints, []) == first
+        assert sorted(asked) == again
+        # Named by somebody else it is the same answer.
+        assert [t.hint.name for t in first] == ["a", "b", "c"]
+        asked.clear()
+        await knocker.try_hints(hints[:1], [])
+        assert asked == again[: len(again) - 1]
