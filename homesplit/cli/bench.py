@@ -26,14 +26,14 @@ from homesplit.core.bench_result import (
     BenchResult,
     bench_document,
     bench_sentence,
-    energy_sentence,
 )
 from homesplit.core.capacity import CapacityResult, capacity_sentence
 from homesplit.stages.bench import Target, bench
 from homesplit.stages.capacity import WITHIN_S, capacity_document, check_search, find_capacity
 from homesplit.stages.context import Context
-from homesplit.view.figures_table import ESTIMATES, beside_lines, figure_lines
+from homesplit.view.figures_table import ESTIMATES, figure_lines, point_lines
 from homesplit.view.measured_rows import measured_rows
+from homesplit.view.notebook_words import beside
 
 CAPACITY_SECONDS = 30.0
 """Shortest run of each rate that the search for capacity tries."""
@@ -133,19 +133,13 @@ async def _bench(ctx: Context, args: argparse.Namespace) -> BenchResult:
 
 def _print_table(result: BenchResult) -> None:
     """The run in a sentence, then its figures by class with their intervals, on stdout."""
-    summary, document = result.summary, bench_document(result)
-    print(bench_sentence(result))
+    page = {"body": bench_document(result), "sentence": bench_sentence(result)}
+    rows = measured_rows(page)
+    print(page["sentence"])
     print()
-    for told in figure_lines(measured_rows({"body": document})):
+    for told in figure_lines(rows):
         print(told)
     print()
-    for told in beside_lines(
-        [
-            energy_sentence([result]),
-            f"counted: {summary.window.rule}",
-            *((ESTIMATES,) if summary.estimated else ()),
-            *(f"note: {note}" for note in summary.notes),
-            f"seed {result.seed}",
-        ]
-    ):
+    estimates = (ESTIMATES,) if result.summary.estimated else ()
+    for told in point_lines([*beside(page, rows), *estimates, f"seed {result.seed}"]):
         print(told)

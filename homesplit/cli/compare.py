@@ -21,15 +21,14 @@ from homesplit.cli.load_arguments import (
 from homesplit.cli.load_checks import check_also
 from homesplit.cli.output import add_json, command_context, print_json, without_outcome
 from homesplit.cli.progress_line import with_progress_line
-from homesplit.core.bench_result import energy_sentence
 from homesplit.core.compare_result import CompareResult, compare_document
-from homesplit.core.say import counted
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target
 from homesplit.stages.compare import SECONDS, check_modes, compare
 from homesplit.stages.context import Context
-from homesplit.view.figures_table import ESTIMATES, beside_lines, figure_lines
+from homesplit.view.figures_table import ESTIMATES, figure_lines, point_lines
 from homesplit.view.measured_rows import measured_rows
+from homesplit.view.notebook_words import beside
 
 
 def add_parser(subparsers: Any) -> None:
@@ -106,34 +105,14 @@ async def _compare(ctx: Context, args: argparse.Namespace) -> CompareResult:
 
 def show(result: CompareResult) -> None:
     """Print the figures by mode, what was predicted of each, and last the verdict."""
-    document = compare_document(result)
-    for told in figure_lines(measured_rows({"body": document})):
+    page = {"body": compare_document(result), "sentence": result.sentence}
+    rows = measured_rows(page)
+    for told in figure_lines(rows):
         print(told)
     print()
-    texts = {True: "identical", False: "DIFFERENT", None: "not compared"}[result.identical_text]
     estimated = any(mode.pooled.estimated for mode in result.modes)
-    traded = result.trade if result.trade and not _in(result.trade, result.sentence) else None
-    for told in beside_lines(
-        [
-            *(f"{mode.name}: {energy_sentence(mode.runs)}" for mode in result.modes),
-            *(
-                f"{m.name}: no prediction, {m.predicted_why}"
-                for m in result.modes
-                if m.predicted_why
-            ),
-            f"counted: {result.modes[0].pooled.window.rule}",
-            *((ESTIMATES,) if estimated else ()),
-            f"text over {counted(result.compared_prompts, 'prompt')}: {texts}",
-            *(each.sentence for each in result.divergences),
-            *((traded,) if traded else ()),
-            *(f"note: {note}" for note in (*result.notes, *result.learnt)),
-        ]
-    ):
+    points = [*beside(page, rows), *((ESTIMATES,) if estimated else ()), *result.learnt]
+    for told in point_lines(points):
         print(told)
     print()
     print(result.sentence or result.verdict.sentence)
-
-
-def _in(trade: str, sentence: str) -> bool:
-    """Whether the sentence tells the trade already."""
-    return sentence.startswith(trade.rstrip("."))

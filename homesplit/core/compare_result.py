@@ -22,7 +22,7 @@ from homesplit.core.divergence import Divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL, labelled
 from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.predict_run import Predicted
-from homesplit.core.say import counted, listed, rate, span
+from homesplit.core.say import counted, listed, rate, seconds_span, span
 from homesplit.core.served import (
     WORTH_A_WORD_CORES,
     Background,
@@ -346,7 +346,9 @@ def _beside_words(values: Sequence[float | None]) -> str:
     if len(values) == 2:
         return seconds_against(*values)
     known = [value for value in values if value is not None]
-    return f"from {seconds_text(min(known))} to {seconds_text(max(known))}" if known else "no data"
+    if len({seconds_text(value) for value in known}) < 2:
+        return f"{seconds_text(known[0])} in all" if known else "no data"
+    return seconds_span(min(known), max(known))
 
 
 def compare_document(result: CompareResult) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _MS_BELOW_S = 0.09995
 """Times below are told in ms."""
@@ -66,6 +66,14 @@ def listed(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def by_names(told: Iterable[tuple[str, str]]) -> list[str]:
+    """Each thing that is told once, with all of whom it is told before it."""
+    names: dict[str, list[str]] = {}
+    for name, text in told:
+        names.setdefault(text, []).append(name)
+    return [f"{listed(list(dict.fromkeys(of)))}: {text}" for text, of in names.items()]
 
 
 def span(low: float, high: float, unit: str, *, signed: bool = False) -> str:

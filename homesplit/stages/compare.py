@@ -30,6 +30,7 @@ from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageS
 from homesplit.core.load import LoadPlan
 from homesplit.core.predict_run import screen_figures
 from homesplit.core.prng import FRESH_BITS, Prng
+from homesplit.core.say import by_names
 from homesplit.core.served import background, gather
 from homesplit.core.summary import RunSummary, summed
 from homesplit.core.trade import headline, trade
@@ -364,7 +365,7 @@ def _summary(runs: Sequence[BenchResult], load: LoadPlan) -> RunSummary:
 
 def _notes(modes: Sequence[ModeRuns]) -> tuple[str, ...]:
     """What the figures can't say, each thing once."""
-    notes = _by_mode([(mode.name, note) for mode in modes for note in mode.pooled.notes])
+    notes = by_names((mode.name, note) for mode in modes for note in mode.pooled.notes)
     notes += _beside(modes)
     notes += background_notes(modes)
     for mode in modes:
@@ -375,12 +376,8 @@ def _notes(modes: Sequence[ModeRuns]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _by_mode(told: Sequence[tuple[str, str]]) -> list[str]:
-    """Each note with all whom it was told of before it."""
-    of: dict[str, list[str]] = {}
-    for name, note in told:
-        of.setdefault(note, []).append(name)
-    return [f"{', '.join(dict.fromkeys(names))}: {note}" for note, names in of.items()]
+def _always(mode: ModeRuns, note: str) -> bool:
+    return all(note in run.beside for run in mode.runs)
 
 
 def _beside(modes: Sequence[ModeRuns]) -> list[str]:
@@ -390,13 +387,13 @@ def _beside(modes: Sequence[ModeRuns]) -> list[str]:
     """
     runs = [(mode, turn, run) for mode in modes for turn, run in enumerate(mode.runs, 1)]
     told = [
-        (f"{mode.name} round {turn}", note)
+        (mode.name if _always(mode, note) else f"{mode.name} round {turn}", note)
         for mode, turn, run in runs
         for note in run.beside
         if note not in run.gathered
     ]
     late = [run.lag_p99_s for _, _, run in runs if run.late and run.lag_p99_s is not None]
-    return [*_by_mode(told), *([late_words(max(late))] if late else [])]
+    return [*by_names(told), *([late_words(max(late))] if late else [])]
 
 
 def _keep(ctx: Context, kept: CompareEntry, result: CompareResult) -> CompareResult:

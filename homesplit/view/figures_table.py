@@ -27,15 +27,16 @@ def figure_lines(rows: Rows, width: int = 80) -> list[str]:
     return [*made, "", *times, *(told for told in (INTERVALS, thin) if told)]
 
 
-def beside_lines(told: Sequence[str], width: int = 80) -> list[str]:
+def point_lines(told: Sequence[str], width: int = 80) -> list[str]:
     """What stands beside the figures, point by point, each wrapped and further lines indented."""
-    return [
-        text
-        for each in told
-        for text in textwrap.wrap(
-            each, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
-    ]
+    points = textwrap.TextWrapper(
+        width=width,
+        initial_indent="- ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [text for each in told for text in points.wrap(each.replace("**", ""))]
 
 
 def _rows(name: str, figures: dict[str, Any]) -> list[list[str]]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from homesplit.core.bench_result import energy_words
+from homesplit.core.bench_result import energy_words, seconds_text
 from homesplit.core.load_words import asked_words
-from homesplit.core.say import counted, rate
+from homesplit.core.say import by_names, counted, rate, seconds_span
 from homesplit.core.workload import Workload
 
 Page = dict[str, Any]
@@ -146,7 +146,12 @@ def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     body = page["body"] if isinstance(page.get("body"), dict) else {}
     rules = dict.fromkeys(figures.get("window_rule") for _, figures in rows)
     said = [f"counted: {rule}".removesuffix(".") for rule in rules if rule]
-    said += [line for name, figures in rows for line in _of_row(name, figures)]
+    told = [(name, line) for name, figures in rows for line in _of_row(figures)]
+    # The whole of a run needs no name.
+    said += [line for name, line in told if name == "all"]
+    said += by_names((name, line) for name, line in told if name != "all")
+    trade = str(body.get("trade") or "").rstrip(".")
+    said += [trade] if trade and trade not in str(page.get("sentence")) else []
     if "identical_text" in body:
         same, count = body["identical_text"], body.get("compared_prompts", 0)
         word = {True: "identical", False: "**not identical**"}.get(same, "not compared")
@@ -156,18 +161,45 @@ def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     return [*said, *(str(note) for note in body.get("notes") or ())]
 
 
-def _of_row(name: str, figures: dict[str, Any]) -> list[str]:
+def _of_row(figures: dict[str, Any]) -> list[str]:
     said: list[str] = []
     share = figures.get("served_as_asked")
     if share is not None:
-        said.append(f"{name}: {share:.0%} of the requests were served the way the mode says")
+        said.append(f"{share:.0%} of the requests were served the way the mode says")
     causes = figures.get("stall_causes")
     if causes:
         told = ", ".join(f"{count} by {cause}" for cause, count in causes.items())
-        said.append(f"{name}: gaps beyond the TPOT target: {told}")
+        said.append(f"gaps beyond the TPOT target: {told}")
+    if ledger := _ledger(figures.get("server")):
+        said.append(f"medians as the router saw them: {ledger}")
     each = figures.get("goodput_per_box_requests_per_s")
     if each is not None:
-        said.append(f"{name}: goodput per box {rate(each)}")
+        said.append(f"goodput per box {rate(each)}")
     if "joules_per_1000_good_tokens" in figures:
-        said.append(f"{name}: energy {energy_words(figures)}")
+        said.append(f"energy {energy_words(figures)}")
+    if figures.get("predicted_why"):
+        said.append(f"no prediction, {figures['predicted_why']}")
     return said
+
+
+_LEDGER = (
+    ("queue_s", "queue"),
+    ("prefill_s", "prefill"),
+    ("handoff_s", "hand-off"),
+    ("handoff_exposed_s", "of that exposed"),
+    ("first_decode_s", "first decode step"),
+    ("ttft_s", "TTFT from receipt of the whole request"),
+)
+
+
+def _ledger(server: Any) -> str:
+    """Where a request's time went on the server, a median of each run; empty where none told."""
+    sides = [side for side in (server if isinstance(server, list) else [server]) if side]
+    told: list[str] = []
+    for key, what in _LEDGER:
+        known = [p50 for side in sides if (p50 := (side.get(key) or {}).get("p50")) is not None]
+        if known:
+            low, high = min(known), max(known)
+            span = seconds_text(low) if low == high else seconds_span(low, high)
+            told.append(f"{what} {span}")
+    return ", ".join(told)

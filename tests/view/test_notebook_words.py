@@ -112,6 +112,19 @@ def test_a_page_says_what_its_figures_cannot() -> None:
     assert text.count("**TTFT** is") == 1
 
 
+def test_where_the_time_went_on_the_server_stands_beside_what_a_reader_saw() -> None:
+    one = {"queue_s": {"p50": 0.001}, "handoff_s": {"p50": None}, "ttft_s": {"p50": 0.2}}
+    other = {"queue_s": {"p50": 0.001}, "handoff_s": None, "ttft_s": {"p50": 0.25}}
+    told = page()
+    told["body"]["modes"][0]["server"] = [one, other]
+    assert (
+        "- split: medians as the router saw them: queue 1 ms, TTFT from receipt of the whole "
+        "request 0.2 to 0.25 s"
+    ) in markdown([told]).splitlines()
+    told["body"]["modes"][0]["server"] = []
+    assert "as the router saw" not in markdown([told])
+
+
 def test_an_entry_without_a_load_has_no_such_paragraphs() -> None:
     plain = page()
     plain["body"] = None
