@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 
 from homesplit.core.candidates import payload
+from homesplit.core.found import lacks_zone
 from homesplit.core.link import LinkProfile
 from homesplit.errors import DeployError, ProfileError
 from homesplit.stages.deploy_survey import SeenBox
@@ -29,6 +30,7 @@ def choose_addresses(boxes: Sequence[SeenBox], link: LinkProfile | None) -> dict
             chosen[seen.name] = seen.facts.own_address or seen.box.address
     for name, address in chosen.items():
         _must_be_an_address(name, address)
+        _must_reach_others(name, address, boxes)
     return chosen
 
 
@@ -49,6 +51,17 @@ def _linked(link: LinkProfile | None, name: str) -> str | None:
     if link is None or link.loopback:
         return None
     return {link.a: link.address_a, link.b: link.address_b}.get(name)
+
+
+def _must_reach_others(name: str, address: str, boxes: Sequence[SeenBox]) -> None:
+    """An address with a zone holds on its own machine alone."""
+    if "%" in address or lacks_zone(address):
+        names = " ".join(seen.name for seen in boxes)
+        raise DeployError(
+            f"it was reached at {address}, a link-local address by which no other box reaches it.",
+            where=name,
+            do_next=f"Run `homesplit probe {names}` first: it finds the way between the two.",
+        )
 
 
 def _must_be_an_address(name: str, address: str) -> None:

@@ -326,6 +326,16 @@ def test_one_box_alone_listens_on_loopback() -> None:
     assert choose_addresses((seen("atlas"),), None) == {"atlas": "127.0.0.1"}
 
 
+@pytest.mark.parametrize("address", ["fe80::2%eth0", "fe80::2"])
+def test_a_link_local_address_that_ssh_came_in_by_leads_no_other_box_there(address: str) -> None:
+    found = surveyed(seen("atlas", 11, own_address=address), seen("borea", 12))
+    with pytest.raises(DeployError, match="no other box reaches it") as caught:
+        blueprint(found)
+    assert "homesplit probe atlas borea" in (caught.value.do_next or "")
+    alone = surveyed(seen("atlas", 11, own_address=address))
+    assert blueprint(alone).parts[0].address == "127.0.0.1"
+
+
 def test_a_name_is_no_address_to_listen_on() -> None:
     boxes = (seen("atlas", own_address="atlas.local"), seen("borea", 12))
     with pytest.raises(DeployError, match=r"atlas: its address atlas\.local is no IP address"):
