@@ -280,7 +280,7 @@ def _notes(
     for part in blueprint.parts:
         house = houses.get(part.name)
         if part.needs_env and not part.seen.internet:
-            note = f"{part.name} reaches no internet: its packages go there over SSH"
+            note = f"{part.name} reaches no internet: its packages go there {_by(part)}"
             yield (
                 f"{note}."
                 if house
@@ -303,6 +303,11 @@ def _notes(
             refuse(part, needed_bytes(part, house, found.model.manifest.bytes))
         except DeployError as error:
             yield f"As it stands `up` will stop: {error.sentence()}"
+
+
+def _by(part: BoxPart) -> str:
+    """How what this machine holds comes to a box."""
+    return "from this machine's store" if part.seen.box.local else "over SSH"
 
 
 def _part(
@@ -365,7 +370,7 @@ def _changes(
     root, box = part.place.root, part.name
     there = "there already"
     bytes_env = _ENV_BYTES[part.seen.target.accelerator]
-    source = "from the internet, by the box itself" if part.seen.internet else "over SSH"
+    source = "from the internet, by the box itself" if part.seen.internet else _by(part)
     settings = part.needs_worker or part.needs_router
     changes = [
         _change(box, "folder", root, None, not part.seen.facts.present, there),

@@ -495,6 +495,14 @@ def test_the_plan_says_by_which_way_the_packages_will_come(
     assert [note in w for w in told if note] == [True] * (note is not None)
 
 
+def test_to_this_machine_nothing_comes_over_ssh() -> None:
+    found = surveyed(seen("desk", local=True))
+    plan = as_plan(blueprint(found), found, {"desk": house()})
+    told = [change.what for change in plan.changes] + list(plan.warnings)
+    assert not [text for text in told if "SSH" in text]
+    assert [text for text in told if "this machine's store" in text]
+
+
 def test_packages_that_are_there_already_come_by_no_way() -> None:
     found, memory, keys = deployed()
     plan = as_plan(blueprint(found, memory=memory, keys=keys), found, {})
