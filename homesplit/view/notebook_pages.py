@@ -68,14 +68,35 @@ def drawn_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
     return measured_rows(page) or figure_rows(page)
 
 
+Chart = tuple[str, str, list[svg.Bar], str]
+"""Title, unit, bars, and what must be known of them."""
+
+
+def charts(page: Page) -> list[Chart]:
+    """Each figure of a page with figures; what was predicted stands under what was measured."""
+    rows = [row for named in drawn_rows(page) for row in _with_prediction(*named)]
+    note = LOOPBACK_LABEL if page.get("about", {}).get("loopback") else ""
+    made: list[Chart] = []
+    for key, part, title, unit in FIGURES:
+        drawn: list[svg.Bar] = []
+        for name, figures in rows:
+            low, high = ends(figures, key, part) or (None, None)
+            told = f"{name} (estimate)" if mark(figures, key) else name
+            drawn.append((told, figure(figures, key, part), low, high))
+        if any(value is not None for _, value, _, _ in drawn):
+            made.append((title, unit, drawn, note))
+    return made
+
+
+def _with_prediction(name: str, figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    predicted = figures.get("predicted")
+    more = [(f"{name}, predicted", predicted)] if isinstance(predicted, dict) else []
+    return [(name, figures), *more]
+
+
 def pictures(page: Page) -> list[tuple[str, str]]:
     """(title, SVG) for each figure of a page with figures."""
-    rows = drawn_rows(page)
-    return [
-        (title, svg.bars(title, unit, [(n, figure(f, key, part)) for n, f in rows]))
-        for key, part, title, unit in FIGURES
-        if rows and any(figure(f, key, part) is not None for _, f in rows)
-    ]
+    return [(title, svg.bars(title, unit, rows, note)) for title, unit, rows, note in charts(page)]
 
 
 def markdown(pages: Sequence[Page], replaced: bool = False) -> str:
@@ -204,7 +225,9 @@ def ipynb(pages: Sequence[Page], replaced: bool = False) -> str:
     cells = [
         _text_cell(
             "intro",
-            f"{_head(replaced)}\n\nAll data is inside; run all cells to draw it again.",
+            f"{_head(replaced)}\n\nAll data is inside; run all cells to draw it again. "
+            "`entries[ID]['body']` holds an entry's figures, `entries[ID]['raw']` the record of "
+            "every request.",
         ),
         _code_cell("code", _code(), []),
     ]
@@ -214,7 +237,8 @@ def ipynb(pages: Sequence[Page], replaced: bool = False) -> str:
         cells.append(_code_cell(f"d-{key}", _data_code(page), []))
         if drawn_rows(page):
             shown = [_picture_output(title, drawn) for title, drawn in pictures(page)]
-            cells.append(_code_cell(f"p-{key}", f"draw(entries[{key!r}])", shown))
+            drawing = "\n".join(f"draw{chart!r}" for chart in charts(page))
+            cells.append(_code_cell(f"p-{key}", drawing, shown))
     document = {
         "cells": cells,
         "metadata": {
@@ -261,26 +285,10 @@ def _code() -> str:
 
 
 entries = {{}}
-FIGURES = {FIGURES!r}
 
 
-def draw(page):
-    body = page["body"]
-    if isinstance(body.get("modes"), list):
-        rows = [(named(page, m), m) for m in body["modes"]]
-    elif isinstance(body.get("trials"), list):
-        rows = [(f"{{t['rate_requests_per_s']:.3g}} requests/s", t) for t in body["trials"]]
-    else:
-        rows = [("all", body), *body.get("by_class", {{}}).items()]
-    for key, part, title, unit in FIGURES:
-        values = [(n, (f.get(key) or {{}}).get(part) if part else f.get(key)) for n, f in rows]
-        if any(value is not None for _, value in values):
-            show(title, bars(title, unit, values))
-
-
-def named(page, mode):
-    boxes = " + ".join(mode.get("boxes") or ()) if page["kind"] == "plan" else mode.get("url")
-    return " ".join(str(part) for part in (mode.get("mode"), mode.get("prefill"), boxes) if part)
+def draw(title, unit, rows, note):
+    show(title, bars(title, unit, rows, note))
 
 
 def show(title, drawn):

@@ -14,18 +14,24 @@ from homesplit.core.workload import Workload
 
 Page = dict[str, Any]
 
-INTRO = """All times are seconds where no unit stands. **TTFT** is the time from sending a \
-request to its first token, as its reader sees it; **TPOT** is (last − first token) / (tokens − \
-1) of one request; **stalled** is what a request's gaps between tokens exceed the TPOT target \
-by, added up. **Attainment** is the share of offered requests, refused and failed ones included, \
-inside both targets, and **goodput** is the rate of those inside. A cancelled request, whose user \
-gave up, is a miss where it was outside already, else it counts neither way. Percentiles are over \
-requests. Unless a run was told otherwise, what was due in its first and in its last tenth (at \
-most 5 s each: warm-up and drain) is counted nowhere; every request's raw record is in the \
-`.jsonl` and `.ipynb` forms. Intervals are 95 % intervals over requests (bootstrap; Wilson's of \
-attainment and goodput): they tell how far another run of the same length may lie from this one, \
-not what another machine would give. `~` stands before a figure that is an estimate: it rests on \
-counts of tokens that the server did not tell."""
+INTRO = """What was measured, newest last: a sentence, what was asked, the figures, and what \
+stands beside them. All times are seconds where no unit stands.
+
+- **TTFT**: from sending a request to its first token, as its reader sees it. **TTST**: to its \
+second.
+- **TPOT**: (last − first token) / (tokens − 1) of one request. **ITL**: each gap between two \
+tokens.
+- **stalled**: what a request's gaps exceed the TPOT target by, added up.
+- **Attainment**: the share of offered requests, refused and failed ones included, inside both \
+targets. **Goodput**: how many of those there were a second. Who gave up waiting is a miss where \
+the request was outside already, else counts neither way.
+- Percentiles are over requests, of ITL over tokens. Intervals are 95 %, over requests (bootstrap; \
+Wilson's of attainment and goodput): how far another run of the same length may lie from this one, \
+not what another machine would give. In pictures a thin line spans them.
+- `~` stands before an estimate: it rests on counts of tokens that the server did not tell.
+- Unless a run was told otherwise, what was due in its first and in its last tenth (at most 5 s \
+each: warm-up and drain) counts nowhere. Every request's record is in the `.jsonl` and `.ipynb` \
+forms."""
 
 UNENDED = "This measurement had not ended when this was written."
 GOES_ON = "This measurement is going on."

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from homesplit.core.entry import KINDS
+from homesplit.core.entry import KINDS, LOOPBACK_LABEL
+from homesplit.view import svg
 from homesplit.view.measured_rows import measured_rows, mode_name
 from homesplit.view.notebook import KIND_MARKS
-from homesplit.view.notebook_pages import csv_text, table
+from homesplit.view.notebook_pages import charts, csv_text, table
 from homesplit.view.percentiles import percentile_table
 
 MEASURED: dict[str, Any] = {
@@ -80,3 +81,22 @@ def test_the_csv_has_every_percentile_with_the_ends_of_its_interval() -> None:
     )
     assert (row["ttft_s_p90"], row["ttft_s_p90_low"], row["itl_s_p99"]) == ("0.5", "", "")
     assert (row["attainment"], row["attainment_high"]) == ("0.9", "0.96")
+
+
+def test_pictures_span_their_intervals_and_carry_what_must_be_known_of_them() -> None:
+    predicted = {"ttft_s": {"p50": 0.2, "p90": 0.4}}
+    shown = page(predicted=predicted, estimated=["tpot_s"])
+    first, second, pace, *_ = charts({**shown, "about": {"loopback": True}})
+    assert first == (
+        "TTFT p50",
+        "s",
+        [("split:whole", 0.25, 0.2, 0.31), ("split:whole, predicted", 0.2, None, None)],
+        LOOPBACK_LABEL,
+    )
+    assert second[2][0][1:] == (0.5, None, None)
+    assert pace[2][0][0] == "split:whole (estimate)"
+    drawn = svg.bars(*first)
+    assert drawn.count("<path") == 1 and LOOPBACK_LABEL in drawn and 'height="120"' in drawn
+    assert "no data" in svg.bars("t", "s", [("x", None, None, None)]) and "<path" not in svg.bars(
+        "t", "s", [("x", 1.0, None, None)]
+    )

@@ -109,7 +109,7 @@ def test_a_page_says_what_its_figures_cannot() -> None:
         "- busy",
     ):
         assert line in text.splitlines()
-    assert text.count("**TTFT** is") == 1
+    assert text.count("**TTFT**:") == 1
 
 
 def test_where_the_time_went_on_the_server_stands_beside_what_a_reader_saw() -> None:
