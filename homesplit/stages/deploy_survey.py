@@ -30,6 +30,8 @@ _T = TypeVar("_T")
 FIRST_PORT = 47610
 _TRIES = 50
 _STEP = 10
+_ASKED = 10
+"""Of them so many are asked for where not all are carried: each refusal is a line in a log there."""
 _DISCARD = 9
 """Nobody listens there: asked for it, a server only says whether it would carry it."""
 
@@ -127,7 +129,7 @@ async def look(connections: Connections, name: str, first_port: int | None = Non
         read_settings(box, f"{run}/worker.json", WorkerConfig),
         read_settings(box, f"{run}/router.json", RouterConfig),
     )
-    api_ports = {first + 2 for first in firsts(first_port)}
+    api_ports = {first + 2 for first in firsts(first_port)[:_ASKED]}
     api_ports |= {router.http_port} if router else set()
     return SeenBox(
         box=box,
