@@ -76,7 +76,9 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
     if not (model_dir / "config.json").is_file():
         raise ModelError(f"{model_dir}: no config.json; give a model folder in Hugging Face layout")
     try:
-        config: Any = AutoConfig.from_pretrained(str(model_dir), local_files_only=True)
+        config: Any = AutoConfig.from_pretrained(
+            str(model_dir), local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError) as error:
         raise ModelError(f"{model_dir}: the configuration can't be read: {error}") from error
     text_config: Any = config.get_text_config(decoder=True)
@@ -161,8 +163,14 @@ def _load(model_dir: Path, device: str, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
+        # No code that lies beside a model is run, and no pickle opened, whatever it is named.
         model: Any = AutoModelForCausalLM.from_pretrained(
-            str(model_dir), local_files_only=True, dtype=dtype, attn_implementation="eager"
+            str(model_dir),
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=dtype,
+            attn_implementation="eager",
         )
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{model_dir}: the model can't be loaded: {error}") from error

@@ -63,7 +63,7 @@ def main() -> int:
         torch.set_num_threads(args.threads)
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.model, local_files_only=True)
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        args.model, dtype=torch.float32, local_files_only=True
+        args.model, dtype=torch.float32, local_files_only=True, use_safetensors=True
     ).eval()
     json.dump([answer(model, tokenizer, job) for job in jobs], sys.stdout)
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +116,40 @@ def test_other_kinds_of_layer_are_left_as_they_are(tmp_path: Path) -> None:
     loaded = load_model(make_model(tmp_path, "olmo2"), device="cpu", dtype="float32")
     assert kinds_in(loaded, LeanLayer) == 0
     assert isinstance(loaded.plug, Plug)
+
+
+class Trap:
+    """Whoever unpickles it leaves a mark."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.mark,)
+
+
+def test_weights_in_a_pickle_are_refused_and_never_opened(tmp_path: Path) -> None:
+    folder, mark = make_model(tmp_path / "model"), tmp_path / "opened"
+    for weights in folder.glob("*.safetensors"):
+        weights.unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(mark)))
+    with pytest.raises(ModelError, match="safetensors"):
+        load_model(folder, device="cpu", dtype="float32")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("kind", ["llama", "a kind of its own"])
+def test_code_that_lies_beside_a_model_is_never_run(tmp_path: Path, kind: str) -> None:
+    folder, mark = make_model(tmp_path / "model"), tmp_path / "ran"
+    code = f"from pathlib import Path\nPath({str(mark)!r}).touch()\n"
+    (folder / "beside.py").write_text(code + "class Config: ...\nclass Model: ...\n")
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "beside.Config", "AutoModelForCausalLM": "beside.Model"}
+    config["model_type"] = kind
+    (folder / "config.json").write_text(json.dumps(config))
+    if kind == "llama":
+        assert load_model(folder, device="cpu", dtype="float32").max_context
+    else:
+        with pytest.raises(ModelError, match="the configuration can't be read"):
+            load_model(folder, device="cpu", dtype="float32")
+    assert not mark.exists()
