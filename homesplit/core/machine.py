@@ -22,8 +22,8 @@ def not_used(maker: str) -> str:
     """That a box's GPU of this maker does nothing for the engine."""
     if maker == "NVIDIA":
         return (
-            f"its NVIDIA {UNUSED_WORDS}: its driver does not answer (try `nvidia-smi` there; after "
-            "an update of the driver the box must be started anew); the engine runs on the processor"
+            f"its NVIDIA {UNUSED_WORDS}: its driver does not answer (try `nvidia-smi` there; a "
+            "driver that was updated needs a restart); the engine runs on the processor"
         )
     return (
         f"its {maker} {UNUSED_WORDS}: the engine runs on NVIDIA and Apple GPUs and on processors, "

@@ -31,18 +31,16 @@ FIRST_PORT = 47610
 _TRIES = 50
 _STEP = 10
 _ASKED = 10
-"""Of them so many are asked for where not all are carried: each refusal is a line in a log there."""
+"""So many are asked for where not all are carried: each refusal is a line in a log there."""
 _DISCARD = 9
 """Nobody listens there: asked for it, a server only says whether it would carry it."""
 
 
 def firsts(chosen: int | None) -> range:
     """The ports that may be the first of a box's three, in the order in which they are tried."""
-    return (
-        range(FIRST_PORT, FIRST_PORT + _TRIES * _STEP, _STEP)
-        if chosen is None
-        else (range(chosen, chosen + 1))
-    )
+    if chosen is not None:
+        return range(chosen, chosen + 1)
+    return range(FIRST_PORT, FIRST_PORT + _TRIES * _STEP, _STEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
