@@ -7,6 +7,9 @@ from collections.abc import Callable
 from homesplit.core.prng import Prng
 from homesplit.core.workload import Arrivals
 
+EVEN = 1e-3
+"""Below, gaps are alike to the eye, and the shape of their distribution is no number any more."""
+
 
 def send_times(arrivals: Arrivals, *, seconds: float, rng: Prng) -> tuple[float, ...]:
     """Send times in [0, seconds) of an open loop, in rising order.
@@ -34,7 +37,7 @@ def _first(rng: Prng, burstiness: float) -> float:
     first second on: long gaps are met in proportion to their length. An even load starts half a
     gap in, and the rest of a Poisson gap is another.
     """
-    if burstiness == 0:
+    if burstiness < EVEN:
         return 0.5
     if burstiness == 1:
         return _gap(rng, burstiness)
@@ -44,7 +47,7 @@ def _first(rng: Prng, burstiness: float) -> float:
 
 def _gap(rng: Prng, burstiness: float) -> float:
     """One gap in units of the mean gap."""
-    if burstiness == 0:
+    if burstiness < EVEN:
         return 1.0
     return rng.gamma(1.0 / burstiness**2, 1.0)
 

@@ -10,6 +10,9 @@ from msgspec import Struct
 from homesplit.errors import ProfileError
 
 Config = Mapping[str, Any]
+MOST_LAYERS = 10_000
+_MOST = 1 << 40
+"""No count of a model that exists is near these: a config that says more is broken."""
 
 _LETTERS = {
     "mamba": "M",
@@ -19,6 +22,7 @@ _LETTERS = {
     "mlp": "-",
     "moe": "E",
 }
+_OF_EACH_LAYER = ("layer_types", "layers_block_type", "block_types", "attention_layers")
 QUERY_KEYS = (
     "num_attention_heads",
     "n_head",
@@ -87,6 +91,8 @@ class ConfigReader:
                 raise ProfileError(
                     f"'{key}' is {value!r}, not a whole number of 0 or more.", where=self.source
                 )
+            if value > _MOST:
+                raise ProfileError(f"'{key}' is more than any model has.", where=self.source)
             return value
         if default is None:
             raise self.missing("the model's shape", *keys)
@@ -146,6 +152,8 @@ class ConfigReader:
         for key in keys:
             value = self.config.get(key)
             if isinstance(value, Sequence) and not isinstance(value, str):
+                if not value and key in _OF_EACH_LAYER:
+                    raise ProfileError(f"'{key}' names no layer.", where=self.source)
                 return tuple(str(entry) for entry in value)
         return None
 
@@ -161,7 +169,10 @@ class ConfigReader:
 
     def hidden(self) -> int:
         """Width of the residual stream."""
-        return self.whole("hidden_size", "n_embd", "n_embed", "d_model", "dim", "model_dim")
+        width = self.whole("hidden_size", "n_embd", "n_embed", "d_model", "dim", "model_dim")
+        if width < 1:
+            raise ProfileError("'hidden_size' is 0.", where=self.source)
+        return width
 
     def layers(self) -> int:
         """Number of layers."""
@@ -181,6 +192,8 @@ class ConfigReader:
             count *= 2
         if count < 1:
             raise ProfileError("the model has no layers.", where=self.source)
+        if count > MOST_LAYERS:
+            raise ProfileError(f"{count} layers are more than any model has.", where=self.source)
         return count
 
     def query_heads(self) -> int:
@@ -196,9 +209,9 @@ class ConfigReader:
 
         A config without one keeps a K and V for every query head.
         """
-        attention = self.config.get("attn_config")
-        if isinstance(attention, Mapping) and attention.get("kv_n_heads"):
-            return int(attention["kv_n_heads"])
+        attention = self.part("attn_config")
+        if attention is not None and attention.config.get("kv_n_heads"):
+            return attention.whole("kv_n_heads")
         if self.family in ("falcon", "RefinedWeb", "RefinedWebModel"):
             if self.flag("new_decoder_architecture"):
                 return self.whole("num_kv_heads", "n_head_kv", default=self.query_heads())

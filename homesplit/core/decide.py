@@ -87,6 +87,7 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
         if thinking.flips
         else (),
         guesses=(*explain.guesses(asked, scene), *explain.auto_ahead(modes)),
+        weights=explain.weights(asked),
         sources=explain.sources(asked, scene),
         measured_at=seen.at if seen else None,
         overruled=_overruled(simulated, choice),
@@ -141,6 +142,7 @@ def _fits_nowhere(asked: Asked, rooms: tuple[Room, ...], thinking: Thinking) -> 
         ledger=(),
         flips=_int8(asked, None, thinking) if thinking.flips else (),
         guesses=(),
+        weights=explain.weights(asked),
         boxes=tuple(box.name for box in asked.boxes),
         link=asked.link.source if asked.link else "",
         model=asked.shape.name,

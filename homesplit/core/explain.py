@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from homesplit.core import say
-from homesplit.core.candidates import Asked, commit_of
+from homesplit.core.candidates import Asked, commit_of, kv_dtype
 from homesplit.core.choose import Choice
+from homesplit.core.cost import placed
 from homesplit.core.handoff import COMMIT_S
 from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.machine import BUSY_WORDS, FOREIGN_GPUS, UNUSED_WORDS, BoxProfile
@@ -192,6 +193,17 @@ def _disturbed(box: BoxProfile) -> bool:
 
 def _commit(asked: Asked) -> Callable[[tuple[str, str]], HandoffFit]:
     return lambda pair: commit_of(asked, pair)
+
+
+def weights(asked: Asked) -> str:
+    """The formats that are reckoned with: of the weights on each box, and of the KV cache."""
+    told: dict[str, list[str]] = {}
+    for box in asked.boxes:
+        shape = placed(box, asked.shape, asked.weights, beside=asked.boxes)
+        kept = f"int8, tables in {shape.dtype}" if shape.table_bytes else shape.dtype
+        told.setdefault(f"{kept} ({say.size(shape.weights_bytes)})", []).append(box.name)
+    each = [f"{kept} on {' and '.join(names)}" for kept, names in told.items()]
+    return f"{asked.shape.name} in {', '.join(each)}; KV cache in {kv_dtype(asked)}"
 
 
 def sources(asked: Asked, scene: Scene) -> tuple[str, ...]:

@@ -226,7 +226,7 @@ def _named_kinds(read: ConfigReader, count: int) -> tuple[str, ...] | None:
     pattern = read.config.get("sliding_window_pattern")
     if read.letters():
         names = tuple(read.letters())
-    elif names is None and isinstance(pattern, str):
+    elif names is None and isinstance(pattern, str) and pattern:
         names = tuple(pattern)
     if names is None:
         return None
@@ -271,6 +271,8 @@ def _period_kinds(read: ConfigReader, count: int) -> tuple[str, ...] | None:
         return tuple("sliding" if windowed[i % len(windowed)] else "full" for i in range(count))
     told = read.numbers("attn_type_list")
     if told is not None:
+        if not told:
+            raise ProfileError("'attn_type_list' names no layer.", where=read.source)
         return tuple("full" if told[i % len(told)] else "recurrent" for i in range(count))
     if linear := read.part("linear_attn_config"):
         # Kimi Linear counts its layers from 1.

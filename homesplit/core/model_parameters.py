@@ -369,7 +369,7 @@ def _dense(read: Reader) -> int:
         or 4 * hidden
     )
     if read.flag("block_auto_adjust_ff_dim"):
-        step = read.whole("block_multiple_of", default=256)
+        step = max(1, read.whole("block_multiple_of", default=256))
         wide = -(-(2 * wide // 3) // step) * step
     if read.family == "recurrent_gemma":
         # Its figure holds the gate as well.

@@ -150,6 +150,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     ledger: tuple[LedgerRow, ...]
     flips: tuple[Flip, ...]
     guesses: tuple[str, ...]
+    weights: str = ""
+    """The number formats of weights and KV cache that were reckoned with, in words."""
     sources: tuple[str, ...] = ()
     """What each box's and the hand-off's figures rest on."""
     measured_at: str | None = None

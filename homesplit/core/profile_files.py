@@ -11,12 +11,15 @@ import msgspec
 from msgspec import Struct, field
 
 from homesplit.core.link import LatencyReading, LinkProfile
+from homesplit.core.load import MAX_BURSTINESS
 from homesplit.core.machine import BoxProfile
 from homesplit.core.model_config import shape_from_config
 from homesplit.core.reading import stated, unknown
-from homesplit.core.shape import ModelShape, shape_from_profile
+from homesplit.core.shape import DTYPE_BYTES, ModelShape, name_of, shape_from_profile
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.errors import ProfileError, UsageError
+
+DEVICES = ("cpu", "cuda", "rocm", "mps", "xpu")
 
 
 class HardwareFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,12 +133,22 @@ def box_from_table(values: Mapping[str, Any], *, where: str) -> BoxProfile:
         **{f"flops_per_s.{name}": rate for name, rate in made.flops_per_s.items()},
     }
     for key, value in figures.items():
-        _positive(value, key, where)
+        _positive(value, key, where, least=1.0)
     for key, value in (("watts", made.watts), ("price", made.price)):
         if value is not None:
             _positive(value, key, where)
     if not made.flops_per_s:
         raise ProfileError("'flops_per_s' names no rate.", where=where)
+    for name in made.flops_per_s:
+        if name not in DTYPE_BYTES:
+            known = ", ".join(sorted(DTYPE_BYTES))
+            said = f"'flops_per_s' names '{name}', no number format that we know ({known})."
+            raise ProfileError(said, where=where)
+    if made.device not in (None, *DEVICES):
+        said = f"'device' is '{made.device}', not one of {', '.join(DEVICES)}."
+        raise ProfileError(said, where=where)
+    if made.cores is not None:
+        _within(made.cores, "cores", 1, 100_000, where)
     return BoxProfile(
         name=made.name,
         source=source,
@@ -155,17 +168,40 @@ def box_from_table(values: Mapping[str, Any], *, where: str) -> BoxProfile:
     )
 
 
-def _positive(value: float, key: str, where: str) -> None:
+LONGEST_S = 1e6
+MOST_TOKENS = 100_000_000
+MOST_USERS = 1024
+MOST_RATE = 10_000.0
+_LARGEST = 1e24
+"""No rate, size or count of a machine, a link or a load that exists is near this."""
+
+
+def _positive(value: float, key: str, where: str, *, least: float = 0.0) -> None:
     if not (value > 0 and math.isfinite(value)):
         raise ProfileError(f"'{key}' is {value}, not a number above 0.", where=where)
+    if not least <= value <= _LARGEST:
+        raise ProfileError(f"'{key}' is {value:g}, which no machine has.", where=where)
+
+
+def _within(value: float, key: str, low: float, high: float, where: str) -> None:
+    """Raises ProfileError naming the key where `value` is not from `low` to `high`."""
+    if not low <= value <= high:
+        raise ProfileError(f"'{key}' is {value:g}, not {low:g} to {high:g}.", where=where)
 
 
 def link_from_table(values: Mapping[str, Any], a: str, b: str, *, where: str) -> LinkProfile:
     """A link between boxes `a` and `b` from a link file's table."""
     made = table(values, LinkFile, where=where)
-    back = made.payload_back_bytes_per_s or made.payload_bytes_per_s
-    _positive(made.payload_bytes_per_s, "payload_bytes_per_s", where)
-    _positive(back, "payload_back_bytes_per_s", where)
+    back = made.payload_back_bytes_per_s
+    back = made.payload_bytes_per_s if back is None else back
+    _positive(made.payload_bytes_per_s, "payload_bytes_per_s", where, least=1.0)
+    _positive(back, "payload_back_bytes_per_s", where, least=1.0)
+    if made.label_bytes_per_s is not None:
+        _positive(made.label_bytes_per_s, "label_bytes_per_s", where, least=1.0)
+    for key in ("round_trip_p50_s", "round_trip_p99_s"):
+        value = getattr(made, key)
+        if value is not None:
+            _within(value, key, 0.0, LONGEST_S, where)
     said = "the profile states no latency"
     return LinkProfile(
         a=a,
@@ -199,7 +235,7 @@ def model_from_table(values: Mapping[str, Any], *, where: str) -> ModelShape:
     weighs = values.get("weights_bytes")
     return shape_from_config(
         msgspec.convert(config, dict[str, Any]),
-        name=str(values.get("name", where)),
+        name=name_of(values, where),
         source=f"profile: {where}",
         dtype=str(values.get("dtype", "bf16")),
         file_bytes=int(weighs) if isinstance(weighs, int) else None,
@@ -217,6 +253,8 @@ def workload_from_table(values: Mapping[str, Any], *, where: str) -> Workload:
         raise ProfileError("an open load needs 'rate_requests_per_s' above 0.", where=where)
     if arrivals.kind == "closed" and (arrivals.users or 0) < 1:
         raise ProfileError("a closed load needs 'users' of 1 or more.", where=where)
+    _sound_arrivals(arrivals, where)
+    _sound_load(made, where)
     return Workload(
         name=made.name,
         classes=classes,
@@ -231,6 +269,36 @@ def workload_from_table(values: Mapping[str, Any], *, where: str) -> Workload:
         description=made.description,
         source=made.source,
     )
+
+
+def _sound_arrivals(made: Arrivals, where: str) -> None:
+    """Raises ProfileError naming a figure of the arrivals that no load has."""
+    if made.rate_requests_per_s is not None:
+        _within(made.rate_requests_per_s, "rate_requests_per_s", 1e-6, MOST_RATE, where)
+    if made.users is not None:
+        _within(made.users, "users", 1, MOST_USERS, where)
+    _within(made.burstiness, "burstiness", 0.0, MAX_BURSTINESS, where)
+    _within(made.think_s, "think_s", 0.0, LONGEST_S, where)
+    _within(made.on_s, "on_s", 1e-3, LONGEST_S, where)
+    _within(made.off_s, "off_s", 0.0, LONGEST_S, where)
+    if made.ramp_to_requests_per_s is not None:
+        _within(made.ramp_to_requests_per_s, "ramp_to_requests_per_s", 1e-6, MOST_RATE, where)
+    elif made.pattern == "ramp":
+        raise ProfileError("a ramp needs 'ramp_to_requests_per_s'.", where=where)
+
+
+def _sound_load(made: WorkloadFile, where: str) -> None:
+    """Raises ProfileError naming any other figure that no load has."""
+    for key in ("ttft_s", "tpot_s"):
+        value = getattr(made.targets, key)
+        if value is not None:
+            _within(value, key, 1e-6, LONGEST_S, where)
+    _within(made.shared_prefix_tokens, "shared_prefix_tokens", 0, MOST_TOKENS, where)
+    _within(made.shared_prefix_groups, "shared_prefix_groups", 1, MOST_TOKENS, where)
+    _within(made.turns, "turns", 1, 1000, where)
+    _within(made.turn_think_s, "turn_think_s", 0.0, LONGEST_S, where)
+    _within(made.cancel_share, "cancel_share", 0.0, 1.0, where)
+    _within(made.cancel_after_s, "cancel_after_s", 1e-6, LONGEST_S, where)
 
 
 def _length_class(entry: ClassTable, where: str) -> LengthClass:
@@ -262,6 +330,7 @@ def _bounds(
         raise ProfileError(
             f"class '{entry.name}': '{key}' must be [low, high] from 1 on.", where=where
         )
+    _within(high, key, 1, MOST_TOKENS, where)
     return low, high
 
 

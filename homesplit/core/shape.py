@@ -322,7 +322,7 @@ def shape_from_profile(profile: Mapping[str, Any], *, where: str) -> ModelShape:
     if active > parameters:
         raise ProfileError("active_parameters is larger than parameters.", where=where)
     return ModelShape(
-        name=str(profile.get("name", where)),
+        name=name_of(profile, where),
         parameters=parameters,
         active_parameters=active,
         embedding_parameters=need.count("embedding_parameters", 0 if tied else table),
@@ -340,6 +340,28 @@ def shape_from_profile(profile: Mapping[str, Any], *, where: str) -> ModelShape:
     )
 
 
+def name_of(profile: Mapping[str, Any], where: str) -> str:
+    """A profile's name, its place where it has none; raises ProfileError where it is no text."""
+    name = profile.get("name", where)
+    if not isinstance(name, str) or not name:
+        raise ProfileError("'name' is no text.", where=where)
+    return name
+
+
+_MOST = {"layers": 10_000, "parameters": 1 << 56, "weights_bytes": 1 << 60}
+"""No model that exists is near these; any other count is below 2^40."""
+_NEVER_NONE = {"layers", "parameters", "active_parameters", "weights_bytes"} | {
+    "kv_heads",
+    "head_dim",
+    "heads",
+    "hidden",
+    "vocabulary",
+    "sliding_window",
+    "max_context",
+}
+"""Counts that are above 0 wherever they are told."""
+
+
 class _Needed:
     """Reads whole positive numbers of a profile and names the one that is missing."""
 
@@ -355,6 +377,10 @@ class _Needed:
             raise ProfileError(f"'{key}' is not a number of 0 or more.", where=self.where)
         if value == float("inf") or value != value or int(value) != value:
             raise ProfileError(f"'{key}' is not a whole number.", where=self.where)
+        if value == 0 and key in _NEVER_NONE and key in self.profile:
+            raise ProfileError(f"'{key}' is 0.", where=self.where)
+        if value > _MOST.get(key, 1 << 40):
+            raise ProfileError(f"'{key}' is more than any model has.", where=self.where)
         return int(value)
 
 
@@ -374,7 +400,8 @@ def _profile_groups(need: _Needed, layers: int) -> tuple[LayerGroup, ...]:
     full = layers - sliding - shared - recurrent - plain
     if layers < 1 or full < 0:
         raise ProfileError(
-            "sliding, shared, recurrent and plain layers are more than 'layers'.",
+            "'sliding_layers', 'shared_layers', 'recurrent_layers' and 'plain_layers' are more "
+            "than 'layers'.",
             where=need.where,
         )
     latent = need.count("latent_elements", 0)

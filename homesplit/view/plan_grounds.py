@@ -23,7 +23,7 @@ def sources(plan: Plan, width: int) -> Lines:
     told = [_parted(text) for text in plan.sources]
     label = max((len(what) for what, _ in told), default=0) + 1
     label = min(label, max(width // 3, 8))
-    rows: list[Line] = []
+    rows: list[Line] = list(wrap(plan.weights, width, "dim")) if plan.weights else []
     for what, ground in told:
         mark, role = _trust(what, ground)
         head = line(Span(f"{mark} ", role), *fit(line(Span(clean(what), "strong")), label))
@@ -32,7 +32,7 @@ def sources(plan: Plan, width: int) -> Lines:
             crop((*(head if n == 0 else (Span(" " * (label + 2)),)), *part), width)
             for n, part in enumerate(said)
         )
-    if rows:
+    if told:
         rows.append(crop(LEGEND, width))
     rows.extend(wrap(_measured_words(plan), width, "good" if plan.overruled else "dim"))
     return tuple(rows)
