@@ -40,6 +40,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         )
         yield from (_ledger_line(row) for row in plan.ledger)
     for title, sentences in (
+        ("What a step takes", [each.sentence for each in plan.recommendation.batching]),
         ("What would change it", [flip.sentence for flip in plan.flips]),
         ("What it rests on", [*([plan.weights] if plan.weights else []), *plan.sources]),
         ("What is guessed", list(plan.guesses)),

@@ -14,7 +14,8 @@ ABOUT_AS_GOOD = 0.97
 CLEARLY_QUICKER = 0.85
 """Where goodput ties without targets, a latency this much lower still decides."""
 
-_SIMPLICITY = {"colocated": 0, "replica": 1, "split": 2}
+SIMPLICITY = {"colocated": 0, "replica": 1, "split": 2}
+"""Lower is less to run: one box before two, copies before a hand-off."""
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 def choose(outlooks: Sequence[Outlook], targets: Targets) -> Choice:
     """The choice among at least one outlook."""
     near = about_as_good(outlooks, targets)
-    best = min(near, key=lambda o: (_SIMPLICITY[o.arrangement.mode], *_order(o)))
+    best = min(near, key=lambda o: (SIMPLICITY[o.arrangement.mode], *_order(o)))
     others = [o for o in outlooks if o.arrangement.mode != best.arrangement.mode]
     runner_up = min(others, key=_order, default=None)
     tie = any(o.arrangement.mode != best.arrangement.mode for o in near)

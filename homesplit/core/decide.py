@@ -245,6 +245,7 @@ def _recommendation(
         ),
         runner_up=runner.arrangement.mode if runner else None,
         runner_up_sentence=explain.runner_up(asked, choice) if runner else None,
+        batching=explain.batching(asked, scene, setting),
     )
 
 

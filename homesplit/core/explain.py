@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from homesplit_engine.records import ModeSetting
+
 from homesplit.core import say
-from homesplit.core.candidates import Asked, commit_of, kv_dtype
-from homesplit.core.choose import Choice
+from homesplit.core.candidates import Asked, commit_of, kv_dtype, longest_tokens
+from homesplit.core.choose import SIMPLICITY, Choice
 from homesplit.core.cost import placed
 from homesplit.core.handoff import COMMIT_S
 from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.machine import BUSY_WORDS, FOREIGN_GPUS, UNUSED_WORDS, BoxProfile
-from homesplit.core.plan import ModePrediction, RuleResult
+from homesplit.core.plan import BoxBatch, ModePrediction, RuleResult
 from homesplit.core.predict import Outlook
-from homesplit.core.scene import Scene
+from homesplit.core.scene import MAX_BATCH, MAX_STEP_TOKENS, Scene
 
 UNSTEADY = 0.30
 """Samples of one figure that lie further apart, beside their median, were disturbed."""
+SAME = 0.005
+"""Rates that differ by less are told as equal."""
 ROUGH = 0.08
 """A calibration that misses its own steps by more in the median was disturbed."""
 
@@ -98,6 +102,39 @@ def _unsustainable(asked: Asked, modes: Sequence[ModePrediction]) -> str:
     )
 
 
+def batching(asked: Asked, scene: Scene, setting: ModeSetting) -> tuple[BoxBatch, ...]:
+    """The batch policy of each box that an arrangement uses, by its role."""
+    split, longest = setting.mode == "split", longest_tokens(asked.workload)
+    only = setting.decode_box if setting.mode == "colocated" else None
+    found: list[BoxBatch] = []
+    for box in scene.boxes:
+        if only not in (None, box.name):
+            continue
+        reads = not split or box.name == setting.prefill_box
+        writes = not split or box.name == setting.decode_box
+        chunked = setting.prefill == "chunked"
+        tokens = (setting.chunk_tokens if chunked else None) or MAX_STEP_TOKENS
+        answers = max(1, min(MAX_BATCH, box.kv_tokens // longest))
+        how = (
+            f"reads up to {tokens:,} prompt tokens beside the answers of each step"
+            if chunked
+            else f"reads whole prompts, up to {tokens:,} tokens in a step of their own"
+        )
+        told = [how] if reads else []
+        told += [f"writes up to {answers} answers at once"] if writes else []
+        found.append(
+            BoxBatch(
+                box=box.name,
+                reads=reads,
+                writes=writes,
+                prompt_tokens_a_step=tokens if reads else None,
+                answers_at_once=answers if writes else None,
+                sentence=f"{box.name} {' and '.join(told)}.",
+            )
+        )
+    return tuple(found)
+
+
 def runner_up(asked: Asked, choice: Choice) -> str:
     """The next best mode and by how much it is behind."""
     best, other = choice.best, choice.runner_up
@@ -105,9 +142,13 @@ def runner_up(asked: Asked, choice: Choice) -> str:
     name = _capital(other.arrangement.words())
     if best.goodput <= 0 and other.goodput <= 0:
         return f"{name} comes next; neither brings a request inside the targets."
+    harder = SIMPLICITY[other.arrangement.mode] > SIMPLICITY[best.arrangement.mode]
+    rest = ", with more to run." if harder else ", and makes people wait longer."
+    if best.goodput > 0 and abs(other.goodput / best.goodput - 1.0) < SAME:
+        return f"{name} gets as many, {say.request_rate(other.goodput)}{rest}"
     if other.goodput >= best.goodput:
         ahead = f"{other.goodput / best.goodput - 1.0:.0%}" if best.goodput > 0 else "more"
-        return f"{name} gets {say.request_rate(other.goodput)} ({ahead} more), with more to run."
+        return f"{name} gets {say.request_rate(other.goodput)} ({ahead} more){rest}"
     behind = 1.0 - other.goodput / best.goodput
     return f"{name} gets {say.request_rate(other.goodput)}, {say.percent(behind)} less."
 

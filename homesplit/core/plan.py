@@ -107,6 +107,20 @@ class Flip(Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class BoxBatch(Struct, frozen=True, kw_only=True):
+    """What one box of the recommended arrangement takes into a step."""
+
+    box: str
+    reads: bool
+    writes: bool
+    prompt_tokens_a_step: int | None
+    """At most; None for a box that only writes."""
+    answers_at_once: int | None
+    """As many longest conversations as its memory and the engine allow; None for one that only
+    reads."""
+    sentence: str
+
+
 class Recommendation(Struct, frozen=True, kw_only=True):
     """The answer: mode, roles, prefill style, wire precision, one sentence."""
 
@@ -120,6 +134,8 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     sentence: str
     runner_up: str | None = None
     runner_up_sentence: str | None = None
+    batching: tuple[BoxBatch, ...] = ()
+    """The batch policy of each box that is used."""
 
 
 class Suited(Struct, frozen=True, kw_only=True):

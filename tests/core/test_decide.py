@@ -413,6 +413,55 @@ def test_boxes_and_link_of_twice_the_speed_take_half_the_time(
         assert slow == pytest.approx(quick * factor, rel=1e-6)
 
 
+def test_each_role_has_its_own_batch_policy() -> None:
+    """The reader takes whole prompts and writes nothing, the writer only answers."""
+    advice = slow_split(1e11).recommendation
+    reader, writer = advice.batching
+    assert (reader.box, reader.reads, reader.writes) == ("a", True, False)
+    assert (writer.box, writer.reads, writer.writes) == ("b", False, True)
+    assert reader.answers_at_once is None and writer.prompt_tokens_a_step is None
+    assert "whole prompts" in reader.sentence and "answers at once" in writer.sentence
+
+
+def test_a_box_with_room_for_few_conversations_writes_few_at_once() -> None:
+    def at_once(memory: float) -> int:
+        asked = ask(a=box("a", memory=memory), work=load(8000, 60))
+        alone = structs.replace(asked, boxes=asked.boxes[:1], link=None)
+        return decide(alone, QUICK).recommendation.batching[0].answers_at_once or 0
+
+    assert at_once(64e9) == 64
+    assert 1 <= at_once(4e9) < 64
+
+
+def test_a_runner_up_that_gets_as_many_is_not_told_to_get_0_percent_more() -> None:
+    said = decide(ask(), QUICK).recommendation.runner_up_sentence or ""
+    assert "as many" in said and "with more to run" in said and "0%" not in said
+
+
+def test_the_plan_names_the_formats_that_it_reckons_with() -> None:
+    assert "in bf16 (2.47 GB) on a and b; KV cache in bf16" in decide(ask(), QUICK).weights
+    probed = structs.replace(box("a"), source="probe", device="cpu")
+    assert "fp32 (4.94 GB) on a" in decide(ask(a=probed), QUICK).weights
+    nowhere = decide(ask(a=box("a", memory=1e9), b=box("b", memory=1e9)), QUICK)
+    assert "in bf16" in nowhere.weights
+
+
+def test_only_a_ttft_target_and_only_a_tpot_target_may_get_different_answers() -> None:
+    """A quick reader with slow memory: it holds the first alone, the second needs the writer."""
+    reader = box("a", flops=60e12, bandwidth=60e9)
+    writer = box("b", flops=4e12, bandwidth=2000e9)
+    work = load(4000, 60, users=2)
+    first = Targets(ttft_s=1.2, tpot_s=None)
+    each = Targets(ttft_s=None, tpot_s=0.02)
+    answers = {
+        decide(
+            ask(a=reader, b=writer, rate=2e7, work=work, targets=targets), QUICK
+        ).recommendation.sentence.split(":")[0]
+        for targets in (first, each)
+    }
+    assert len(answers) == 2
+
+
 def test_over_a_link_of_which_nothing_is_known_no_split_is_advised() -> None:
     asked = structs.replace(ask(), link=None)
     scene = build_scene(asked)
