@@ -191,6 +191,8 @@ def _different(texts: Sequence[str | None], numbers: Sequence[int], alone: dict[
 async def cancel_in_flight(running: Live, count: int) -> dict[str, int]:
     """Cancel `count` requests while their KV is on its way, another one running beside them.
 
+    Every other one by its id, the rest by a client that goes away.
+
     "On its way": the prefill box has told of a chunk that was not the last, so that frames
     are out and others are still to come.
     """
@@ -210,17 +212,23 @@ async def cancel_in_flight(running: Live, count: int) -> dict[str, int]:
             # Fresh from the first token on, so that no prefix is cached.
             prompt = f"{number:05d} " + "abcdefgh " * 80
             doomed = asyncio.create_task(_doomed(running, name, prompt))
-            if await _until_half_sent(feed, name):
-                answer = await running.http.post(
-                    running.engine.url + "/homesplit/cancel", json={"request_id": name}
-                )
-                cancelled += bool((await answer.json())["cancelled"])
-            else:
+            if not await _until_half_sent(feed, name):
                 too_late += 1
-            await doomed
+            elif number % 2:
+                doomed.cancel()  # its client goes away
+                cancelled += 1
+            else:
+                cancelled += await _cancelled_by_id(running, name)
+            await asyncio.gather(doomed, return_exceptions=True)
             different += await beside != alone
     await running.until_nothing_is_held()
     return {"cancelled_in_flight": cancelled, "too_late": too_late, "different": different}
+
+
+async def _cancelled_by_id(running: Live, name: str) -> bool:
+    url = running.engine.url + "/homesplit/cancel"
+    async with running.http.post(url, json={"request_id": name}) as answer:
+        return bool((await answer.json())["cancelled"])
 
 
 async def _doomed(running: Live, name: str, prompt: str) -> None:
