@@ -19,6 +19,7 @@ from homesplit.core.measured import RequestLog
 from homesplit.core.prng import FRESH_BITS
 from homesplit.core.remeasured import Advised, Figure, capacity_again
 from homesplit.core.replay import REPLAY
+from homesplit.core.say import listed
 from homesplit.core.window import Window
 from homesplit.core.workload import Workload
 from homesplit.errors import UsageError
@@ -55,16 +56,22 @@ def url_of(entry: Entry) -> str | None:
 
 def repeatable(entry: Entry, raw: Raw) -> bool:
     """Whether an entry holds what it takes to measure it again."""
-    if entry.kind in ("probe", "plan"):
+    if entry.kind in ("probe", "plan") or is_demo(entry):
         return True
     if entry.kind == "comparison":
         return bool(raw) and bool(entry.body.get("modes"))
     return _is_capacity(entry) or (entry.kind == "run" and bool(raw))
 
 
+def is_demo(entry: Entry) -> bool:
+    """Whether an entry is the outcome of `homesplit demo --headless`."""
+    body = entry.body if isinstance(entry.body, dict) else {}
+    return entry.kind == "comparison" and "kv_bytes_per_token" in body
+
+
 def needs_server(entry: Entry) -> bool:
     """Whether the measurement is of a server: one that serves now, or the entry's own."""
-    return entry.kind in ("run", "comparison")
+    return entry.kind in ("run", "comparison") and not is_demo(entry)
 
 
 def _is_capacity(entry: Entry) -> bool:
@@ -80,8 +87,8 @@ async def repeat(ctx: Context, entry: Entry, raw: Raw, target: Target | None) ->
     if not repeatable(entry, raw):
         raise UsageError(
             f"entry {entry.number} is a {entry.kind} without raw records.",
-            do_next="Probes, plans, runs and comparisons can be repeated; a deployment is made "
-            "again by `homesplit up`, the demo by `homesplit demo`.",
+            do_next="Probes, plans, runs, comparisons and demos can be repeated; a deployment is "
+            "made again by `homesplit up`.",
         )
     if target is None and needs_server(entry):
         raise UsageError(f"entry {entry.number} needs a server to measure.", do_next="Name --url.")
@@ -94,6 +101,11 @@ async def repeat(ctx: Context, entry: Entry, raw: Raw, target: Target | None) ->
 
 
 async def _measured_again(ctx: Context, entry: Entry, raw: Raw, target: Target | None) -> Again:
+    if is_demo(entry):
+        # Imported here: what starts an engine takes long to import.
+        from homesplit.stages.repeat_demo import demo_again
+
+        return await demo_again(ctx, entry)
     if target is None:
         # Imported here: what reaches boxes takes long to import.
         from homesplit.stages.repeat_boxes import plan_again, probe_again
@@ -101,11 +113,27 @@ async def _measured_again(ctx: Context, entry: Entry, raw: Raw, target: Target |
         if entry.kind == "probe":
             return await probe_again(ctx, entry)
         return await plan_again(ctx, entry)
+    await _refuse_other_boxes(entry, target)
     if _is_capacity(entry):
         return await _capacity_again(ctx, entry, target)
     if entry.kind == "run":
         return await _run_again(ctx, entry, raw, target)
     return await _compare_again(ctx, entry, raw, target)
+
+
+async def _refuse_other_boxes(entry: Entry, target: Target) -> None:
+    """Raises UsageError where other boxes serve now than those that the entry measured."""
+    boxes = entry.about.boxes
+    then = {box["name"] if isinstance(box, dict) else str(box) for box in boxes}
+    if not then:
+        return
+    now = {worker.box for worker in (await read_status(target.url, target.api_key)).workers}
+    if now != then:
+        raise UsageError(
+            f"entry {entry.number} measured {listed(sorted(then))}; what serves now is "
+            f"{listed(sorted(now)) if now else 'nothing'}.",
+            do_next="Deploy to those boxes again, or measure these with `homesplit bench`.",
+        )
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,8 @@ from homesplit_engine.records import ModeSetting
 from msgspec.structs import replace
 
 from homesplit.core.again import Change, change
-from homesplit.core.entry import LOOPBACK_LABEL
+from homesplit.core.demo_result import DemoMode, DemoResult, demo_document, demo_settings
+from homesplit.core.entry import LOOPBACK_LABEL, About
 from homesplit.core.link import LinkProfile
 from homesplit.core.load import with_load
 from homesplit.core.machine import BoxProfile
@@ -22,6 +23,7 @@ from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench
 from homesplit.stages.capacity import find_capacity
 from homesplit.stages.compare import compare
+from homesplit.stages.context import Context
 from homesplit.stages.notebook import list_entries, notes_on, record, show_entry
 from homesplit.stages.plan import PlanQuestion, make_plan
 from homesplit.stages.plan_entry import keep_plan
@@ -116,6 +118,53 @@ async def test_a_comparison_is_repeated_mode_by_mode(
     assert [change.name for change in changes] == ["colocated:whole", "split"]
     assert [entry.kind for entry in list_entries(ctx)] == ["comparison", "comparison", "note"]
     assert changes[1].attainment_then == 0.0
+
+
+async def test_a_run_of_other_boxes_than_those_that_serve_now_is_refused(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    async with fake_router(EVEN) as router:
+        await bench(ctx, Target(url=router.url), LOAD, seconds=0.3, seed=4)
+        entry, raw = show_entry(ctx, "1")
+        moved = replace(entry, about=replace(entry.about, boxes=("a", {"name": "borea"})))
+        with pytest.raises(UsageError, match="measured a and borea; what serves now is a and b"):
+            await repeat(ctx, moved, raw, Target(url=router.url))
+    assert [entry.kind for entry in list_entries(ctx)] == ["run"]
+
+
+async def test_a_demo_is_repeated_mode_by_mode_under_its_own_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context(tmp_path)
+    first = demo_settings()[0]
+    async with fake_router(EVEN) as router:
+        target = Target(url=router.url)
+
+        async def outcome() -> DemoResult:
+            run = await bench(ctx, target, LOAD, seconds=1.0, seed=4, warm_up=0.0, drain=0.0)
+            mode = DemoMode(setting=first, result=run, different=())
+            made = DemoResult(modes=(mode,), compared_prompts=9, kv_bytes_per_token=8, kv_dtype="f")
+            about = About(model="tiny", loopback=True)
+            record(ctx, "comparison", "All agreed.", demo_document(made), about=about)
+            return made
+
+        asked: list[dict[str, Any]] = []
+
+        async def run_demo(_: Context, **options: Any) -> DemoResult:
+            asked.append(options)
+            return await outcome()
+
+        await outcome()
+        entry, raw = show_entry(ctx, "2")
+        assert repeatable(entry, raw) and not needs_server(entry)
+        # The demo itself needs the model and minutes; what is done with its outcome does not.
+        monkeypatch.setattr("homesplit.stages.repeat_demo.run_demo", run_demo)
+        found = await repeat(ctx, entry, raw, None)
+    assert asked == [{"seconds": 1.0, "model": "tiny", "kv_wire": "same"}]
+    (changed,) = found.changes
+    assert isinstance(changed, Change) and changed.name == "colocated-whole"
+    assert changed.attainment_then is not None and changed.low is not None
+    assert found.entry == list_entries(ctx, "comparison")[-1].id != entry.id
+    assert notes_on(ctx, found.entry)[0].sentence.endswith(f"({LOOPBACK_LABEL}).")
 
 
 async def test_an_entry_that_is_no_measurement_is_refused(tmp_path: Path) -> None:
