@@ -118,8 +118,8 @@ class KvPool:
         """`keys_and_values` as arrays; empty where numpy doesn't see the memory."""
 
     def in_use(self, blocks: Sequence[int]) -> None:
-        """These blocks belong to a request now; memory after them will be wanted soon."""
-        self.first_touch.reached((max(blocks) + 1) * self.block_tokens)
+        """A request has these blocks now; memory after the last will be wanted soon."""
+        self.first_touch.reached(blocks[-1] * self.block_tokens)
 
     def store(
         self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor

@@ -7,6 +7,7 @@ wait for all of them: 60 pages took 50 to 100 ms for SmolLM2-135M.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import mmap
@@ -20,7 +21,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 AHEAD_BYTES = 2 * 2**20
-"""Of each array, beyond the last slot in use."""
+"""Of each array at a time: a large page."""
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14: lays pages, and changes nothing in them
 _LOWER_BY = 10
 """The laying thread's nice value above its process's: who answers goes first."""
@@ -36,37 +37,48 @@ class Stretch(Struct, frozen=True):
 
 
 class FirstTouch:
-    """Keeps memory laid up to a page beyond the highest slot that was asked for."""
+    """Keeps memory laid up to half a page and more beyond the last slot of each request."""
 
     def __init__(self, stretches: Sequence[Stretch], slots: int) -> None:
         self._stretches = [one for one in stretches if one.slot_bytes]
         self._slots = slots
         widest = max((one.slot_bytes for one in self._stretches), default=AHEAD_BYTES)
         self._step = max(1, AHEAD_BYTES // widest)
-        can = sys.platform == "linux" and bool(self._stretches)
-        self._asked = 0 if can else slots
-        """Slots below are laid, or the thread is at it."""
+        # Requests lie apart, with room to grow between them, so each piece is laid for itself.
+        self._laid = bytearray(-(-slots // self._step))
+        self._can = sys.platform == "linux" and bool(self._stretches)
         self.thread: threading.Thread | None = None
 
     def reached(self, slot: int) -> None:
-        """A slot came into use; the memory after it will be soon. Returns at once."""
-        if slot + self._step // 2 < self._asked or self._asked >= self._slots:
-            return
-        if self.thread is not None and self.thread.is_alive():
-            return  # the next step asks again
-        first, self._asked = self._asked, min(self._slots, slot + self._step)
-        self.thread = threading.Thread(
-            target=self._lay, args=(first, self._asked), name="first-touch", daemon=True
-        )
-        self.thread.start()
+        """A request's last slot is this; the memory after it will be wanted soon.
 
-    def _lay(self, first: int, end: int) -> None:
-        os.nice(_LOWER_BY)  # on Linux of this thread alone
-        for at in range(first, end, self._step):
-            for one in self._stretches:
-                if not _populate(one, at, min(end, at + self._step)):
-                    self._asked = self._slots
-                    return
+        Returns at once, and raises nothing: what is not laid now is laid as it is touched.
+        """
+        if not self._can:
+            return
+        last = min(slot + self._step // 2, self._slots - 1)
+        wanted = [at for at in {slot // self._step, last // self._step} if not self._laid[at]]
+        if not wanted or (self.thread is not None and self.thread.is_alive()):
+            return  # while the thread is at it, the request's next block asks again
+        thread = threading.Thread(
+            target=self._lay, args=(sorted(wanted),), name="first-touch", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            self._can = False  # no more threads here
+            return
+        self.thread = thread
+
+    def _lay(self, pieces: Sequence[int]) -> None:
+        with contextlib.suppress(OSError):
+            os.nice(_LOWER_BY)  # on Linux of this thread alone
+        for at in pieces:
+            self._laid[at] = 1
+            first, end = at * self._step, min(self._slots, (at + 1) * self._step)
+            if not all(_populate(one, first, end) for one in self._stretches):
+                self._can = False
+                return
 
 
 def lays_ahead() -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ def laid(held: np.ndarray, first: int, count: int = 1) -> bool:
     """Whether all memory of these slots is there, as the kernel tells."""
     start = held.ctypes.data + first * SLOT_BYTES
     start -= start % mmap.PAGESIZE
-    pages = count * SLOT_BYTES // mmap.PAGESIZE
+    pages = max(1, -(-count * SLOT_BYTES // mmap.PAGESIZE))
     there = (ctypes.c_ubyte * pages)()
     length = ctypes.c_size_t(pages * mmap.PAGESIZE)
     assert ctypes.CDLL(None).mincore(ctypes.c_void_p(start), length, there) == 0
@@ -79,6 +81,45 @@ def test_as_slots_come_into_use_one_by_one_each_is_laid_before() -> None:
         finished(touch)
 
 
+@needs_populate
+def test_what_lies_between_two_requests_is_left_alone() -> None:
+    stretch = memory()
+    touch = FirstTouch([stretch], SLOTS)
+    for slot in (0, SLOTS - 1):
+        touch.reached(slot)
+        finished(touch)
+    assert laid(stretch.held, 0) and laid(stretch.held, SLOTS - 1)
+    assert not any(laid(stretch.held, at * PAGE_SLOTS) for at in range(2, 18))
+
+
+def refused(*_args: object) -> None:
+    raise PermissionError(1, "not here")
+
+
+def none_left(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@needs_populate
+def test_a_thread_that_may_not_be_made_less_urgent_lays_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "nice", refused)
+    stretch = memory()
+    touch = FirstTouch([stretch], SLOTS)
+    touch.reached(0)
+    finished(touch)
+    assert laid(stretch.held, PAGE_SLOTS - 1)
+
+
+def test_where_no_thread_can_be_had_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    touch = FirstTouch([memory()], SLOTS)
+    touch.reached(0)
+    touch.reached(SLOTS - 1)
+    assert touch.thread is None
+
+
 def test_a_system_that_lays_nothing_ahead_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
@@ -114,4 +155,4 @@ def test_a_request_that_grows_has_the_pool_laid_ahead() -> None:
     finished(pool.first_touch)
     for half in pool.layers[0].unbind(0):
         held = half.flatten().view(torch.uint8).numpy()
-        assert laid(held, 0, PAGE_SLOTS // 2) and not laid(held, SLOTS // 2)
+        assert laid(held, 4 * 16, PAGE_SLOTS // 2) and not laid(held, SLOTS // 2)

@@ -1,7 +1,8 @@
 """The worker: one whole model, no role. Reads, writes, or hands over, as each request says.
 
 Threads: `control` (router's messages, answered at once), the main thread (steps),
-`kv-sender` (one a peer), `kv-receiver`, `gatekeeper`, `look at …` (what may hang: disk, power).
+`kv-sender` (one a peer), `kv-receiver`, `gatekeeper`, `look at …` (what may hang: disk, power),
+`first-touch` (lays KV memory ahead of its use).
 """
 
 from __future__ import annotations
