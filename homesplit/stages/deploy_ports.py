@@ -26,6 +26,7 @@ def choose_ports(seen: SeenBox, first: int | None, memory: Memory | None) -> Por
     if not 1024 <= start <= 65000:
         raise UsageError("--port must lie between 1024 and 65000.")
     busy = seen.facts.listening - _own_ports(seen)
+    free: list[int] = []
     for tried in firsts(first):
         taken = sorted(busy & {tried, tried + 1, tried + 2})
         if first is not None and taken:
@@ -34,13 +35,17 @@ def choose_ports(seen: SeenBox, first: int | None, memory: Memory | None) -> Por
                 where=seen.name,
                 do_next="Choose another with --port, or leave --port out.",
             )
-        if not taken and (first is not None or not seen.open_ports or seen.carries(tried + 2)):
-            return tried, tried + 1, tried + 2
-    raise DeployError(
-        f"no free ports from {start} on.",
-        where=seen.name,
-        do_next="Choose the first of three free ones with --port.",
-    )
+        if not taken:
+            free.append(tried)
+    if not free:
+        raise DeployError(
+            f"no free ports from {start} on.",
+            where=seen.name,
+            do_next="Choose the first of three free ones with --port.",
+        )
+    # A box that carries none of them can still be the one without the API.
+    chosen = next((tried for tried in free if seen.carries(tried + 2)), free[0])
+    return chosen, chosen + 1, chosen + 2
 
 
 def choose_router_box(

@@ -620,6 +620,13 @@ def test_the_api_gets_the_port_that_its_server_carries() -> None:
     assert "127.0.0.1:47612" in (caught.value.do_next or "")
 
 
+def test_a_box_whose_carried_port_is_taken_leaves_the_router_to_the_other() -> None:
+    only: dict[str, Any] = {"open_ports": frozenset({47612}), "listening": frozenset({47612})}
+    plan = blueprint(surveyed(seen("atlas", 11, **only), seen("borea", 12)))
+    assert (plan.router_box, plan.router_port) == ("borea", 47612)
+    assert [part.worker.control_port for part in plan.parts] == [47620, 47610]
+
+
 def test_a_home_that_takes_nothing_is_refused_before_anything_is_brought() -> None:
     found = surveyed(seen("atlas", 11, closed="can't be written to"), seen("borea", 12))
     part = blueprint(found).parts[0]
