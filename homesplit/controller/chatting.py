@@ -19,6 +19,8 @@ class Said:
     tpot_s: float | None = None
     tokens: int = 0
     trouble: str | None = None
+    whole: bool = False
+    """The answer came to its end: only then do later questions build on it."""
 
 
 class Chatting(Base):
@@ -33,6 +35,7 @@ class Chatting(Base):
         messages = [
             message
             for one in said[:-1]
+            if one.whole
             for message in (("user", one.question), ("assistant", one.answer))
         ]
         messages.append(("user", said[-1].question))
@@ -48,3 +51,4 @@ class Chatting(Base):
             if now.tokens > 1:
                 now.tpot_s = (moment - first_s) / (now.tokens - 1)
             yield now
+        now.whole = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -13,6 +14,8 @@ from textual.pilot import Pilot
 
 from homesplit.controller import Said
 from homesplit.core import events
+from homesplit.errors import EngineError
+from homesplit.io import chat_client
 from homesplit.tui.app import HomesplitApp
 from homesplit.tui.read import KEPT, read
 from homesplit.tui.screens.base import StageScreen
@@ -178,3 +181,42 @@ async def test_an_answer_is_given_up_with_the_chat_that_it_is_written_into(
         assert ends == []
         await press(pilot, "escape")
         await until(lambda: ends == ["given up"])
+        await press(pilot, "c")
+        await until(lambda: "given up before its end" in picture(app))
+
+
+async def test_a_new_chat_knows_nothing_of_the_one_before(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready_app(make_app) as (app, pilot):
+        asked = answered_in_one_word(app, monkeypatch)
+        await press(pilot, "4", "c", "h", "i", "enter")
+        await until(lambda: "Answer 1." in picture(app))
+        await press(pilot, "ctrl+n")
+        await until(lambda: "Answer 1." not in picture(app))
+        await press(pilot, "o", "enter")
+        await until(lambda: "Answer 2." in picture(app))
+        assert asked == [["hi"], ["o"]]
+
+
+async def test_a_question_is_sent_with_whole_answers_alone(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[list[tuple[str, str]]] = []
+
+    async def stream(*args: Any, **_kwargs: Any) -> AsyncIterator[str]:
+        sent.append(args[3])
+        yield "Yes"
+        if len(sent) == 2:
+            raise EngineError("the context is full.")
+
+    monkeypatch.setattr(chat_client, "stream", stream)
+    async with ready_app(make_app) as (app, _):
+        monkeypatch.setattr(app.controller, "served", SimpleNamespace(url="u", api_key=None))
+        said: list[Said] = []
+        for number in range(3):
+            said.append(Said(question=f"q{number}"))
+            with contextlib.suppress(EngineError):
+                _ = [one async for one in app.controller.chat(said)]
+    assert sent[1] == [("user", "q0"), ("assistant", "Yes"), ("user", "q1")]
+    assert sent[2] == [("user", "q0"), ("assistant", "Yes"), ("user", "q2")]

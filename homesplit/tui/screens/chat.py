@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, ClassVar
 
 from textual import work
@@ -34,7 +35,10 @@ class ChatScreen(Over[None]):
     """A dialog over Monitor, so that the strips behind it go on; what was said in it stays."""
 
     AUTO_FOCUS = "Input"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Back"),
+        Binding("ctrl+n", "afresh", "New chat"),
+    ]
 
     def __init__(self, controller: Controller) -> None:
         super().__init__()
@@ -51,6 +55,7 @@ class ChatScreen(Over[None]):
             yield Input(placeholder="Ask something; enter sends it")
             yield Keys(
                 Key("enter", "sends", "send", first=True),
+                Key("^n", "begins a new chat", "afresh"),
                 Key("escape", "goes back to Monitor", "close"),
             )
 
@@ -71,7 +76,7 @@ class ChatScreen(Over[None]):
         if talks_to != self._talks_to:
             self._talks_to = talks_to
             self._said.clear()
-            self._redraw()
+        self._redraw()
 
     def on_input_submitted(self) -> None:
         """Enter sends what was typed."""
@@ -94,6 +99,15 @@ class ChatScreen(Over[None]):
                 self._redraw()
         except HomesplitError as error:
             said.trouble = error.sentence()
+        except asyncio.CancelledError:
+            said.trouble = "given up before its end"
+            raise
+        self._redraw()
+
+    def action_afresh(self) -> None:
+        """Forget what was said: the next question stands alone."""
+        self.workers.cancel_node(self)
+        self._said.clear()
         self._redraw()
 
     def _redraw(self) -> None:
