@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from homesplit.core.bench_result import energy_words, seconds_text
+from homesplit.core.capacity import LEAST_REQUESTS
 from homesplit.core.load_words import asked_words
 from homesplit.core.say import by_names, counted, rate, seconds_span
 from homesplit.core.workload import Workload
@@ -63,7 +64,10 @@ def asked(page: Page) -> str | None:
     seconds = settings.get("seconds") or body.get("seconds")
     said = [asked_words(workload, seconds)]
     if "trials" in body:
-        said.append("The rate was searched: this is the first one, and each was tried so long.")
+        said.append(
+            "The rate was searched: this is the first one. Each was tried so long, or until "
+            f"{LEAST_REQUESTS} requests counted."
+        )
     repeats = settings.get("repeats")
     if repeats:
         ran = "ran" if page.get("ended", True) else "was to run"

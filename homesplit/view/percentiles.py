@@ -145,7 +145,9 @@ def _bracketed(figures: dict[str, Any], key: str, part: str) -> str:
     if value is None:
         return NOTHING if "offered" in figures else ""
     told = f"{mark(figures, key)}{value:.4g}"
-    return f"{told} ({found[0]:.4g} to {found[1]:.4g})" if found else told
+    if found is None or found[0] == found[1]:
+        return told
+    return f"{told} ({found[0]:.4g} to {found[1]:.4g})"
 
 
 def thin_words(rows: Rows) -> str | None:
