@@ -114,7 +114,11 @@ class ConfigReader:
         if not isinstance(blocks, Sequence) or isinstance(blocks, str):
             return None
         parts = [block.get(key) if isinstance(block, Mapping) else None for block in blocks]
-        return tuple(part.get(name) if isinstance(part, Mapping) else None for part in parts)
+        found = [part.get(name) if isinstance(part, Mapping) else None for part in parts]
+        for value in found:
+            if value is not None and not (isinstance(value, int | float) and 0 <= value <= _MOST):
+                raise ProfileError(f"'{name}' is {value!r}, not a number.", where=self.source)
+        return tuple(found)
 
     def numbers(self, *keys: str) -> tuple[int, ...] | None:
         """The list of whole numbers under the first of `keys`; None when there is none."""

@@ -345,7 +345,7 @@ def _counts_by_layer(read: ConfigReader, count: int) -> list[_Counts]:
     query, kv = read.numbers(*QUERY_KEYS), read.numbers(*KV_KEYS)
     sharing = read.per_layer("attention", "n_heads_in_group")
     if sharing is not None:
-        kv = tuple(read.query_heads() // int(each) if each else 0 for each in sharing)
+        kv = tuple(read.query_heads() // int(each) if int(each or 0) else 0 for each in sharing)
     for listed in (query, kv):
         if listed and min(listed) < 0:
             raise ProfileError("a layer has fewer than 0 heads.", where=read.source)

@@ -320,13 +320,18 @@ def shape_from_profile(profile: Mapping[str, Any], *, where: str) -> ModelShape:
     table = hidden * vocabulary
     tied = bool(profile.get("tied", False))
     if active > parameters:
-        raise ProfileError("active_parameters is larger than parameters.", where=where)
+        raise ProfileError("'active_parameters' is larger than 'parameters'.", where=where)
+    embedding = need.count("embedding_parameters", 0 if tied else table)
+    head = need.count("head_parameters", table)
+    if active < embedding + head:
+        said = "'active_parameters' is less than the embedding and the output head have."
+        raise ProfileError(said, where=where)
     return ModelShape(
         name=name_of(profile, where),
         parameters=parameters,
         active_parameters=active,
-        embedding_parameters=need.count("embedding_parameters", 0 if tied else table),
-        head_parameters=need.count("head_parameters", table),
+        embedding_parameters=embedding,
+        head_parameters=head,
         weights_bytes=need.count("weights_bytes", weights_bytes(parameters, dtype)),
         dtype=dtype,
         groups=groups,

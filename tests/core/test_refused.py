@@ -256,6 +256,20 @@ def test_a_figure_that_nothing_has_is_refused_by_its_key(
         list(figures(with_value(base, path, value)))
 
 
+@pytest.mark.parametrize("key", ["ffn_mult", "n_heads_in_group"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, "x", [1], {"a": 1}, -1])
+def test_what_is_no_number_in_one_layer_is_refused_by_its_key(key: str, value: Any) -> None:
+    config = MORE["Llama-3.3-Nemotron-Super-49B"]
+    path = next(path for path in places(config) if path[-1] == key)
+    with pytest.raises(ProfileError, match=key):
+        shape_from_config(with_value(config, path, value), name="m")
+
+
+def test_fewer_active_parameters_than_every_token_needs_are_refused() -> None:
+    with pytest.raises(ProfileError, match="active_parameters"):
+        model_from_table({**MODEL, "active_parameters": 1}, where="m.toml")
+
+
 def test_a_box_of_the_least_and_the_most_figures_gives_finite_times() -> None:
     for factor in (1.0, 1e24):
         table = {**HARDWARE, "memory_bytes_per_s": factor, "flops_per_s": {"fp16": factor}}
