@@ -192,13 +192,14 @@ def test_a_system_that_ends_what_a_user_leaves_running_is_known(
     assert parse(done.stdout, "atlas").log_out_kills is kills
 
 
-def told_with(tools: dict[str, str], folder: Path) -> str:
-    """What the script prints on a box that has these tools."""
+def told_with(tools: dict[str, str], folder: Path, *, hangs: str = "") -> str:
+    """What the script prints on a box that has these tools; one that hangs is soon given up."""
     for name, script in tools.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    command = ["sh", "-c", SCRIPT.replace("within 8 ", "within 1 ")]
+    script = SCRIPT.replace(f"within 8 {hangs}", f"within 1 {hangs}") if hangs else SCRIPT
+    command = ["sh", "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     return done.stdout
 
@@ -206,7 +207,8 @@ def told_with(tools: dict[str, str], folder: Path) -> str:
 def test_tools_that_fail_or_hang_leave_a_box_without_gpu_and_free_space_unknown(
     tmp_path: Path,
 ) -> None:
-    facts = parse(told_with({"nvidia-smi": "exit 9", "df": "sleep 600"}, tmp_path), "atlas")
+    tools = {"nvidia-smi": "exit 9", "df": "sleep 600"}
+    facts = parse(told_with(tools, tmp_path, hangs="df"), "atlas")
     assert (facts.gpu, facts.device, facts.free_bytes) == (None, "cpu", None)
     assert facts.home
 
@@ -217,7 +219,7 @@ def test_tools_that_fail_or_hang_leave_a_box_without_gpu_and_free_space_unknown(
 )
 def test_free_space_is_found_beside_names_with_blanks(tmp_path: Path, line: str, free: int) -> None:
     tools = {"df": f"echo Filesystem 1024-blocks; echo '{line}'", "nvidia-smi": "exit 0"}
-    facts = parse(told_with(tools, tmp_path), "atlas")
+    facts = parse(told_with(tools, tmp_path, patience_s=100), "atlas")
     assert (facts.free_bytes, facts.gpu) == (free, "nvidia")
 
 

@@ -84,8 +84,8 @@ def test_a_tool_that_answers_na_leaves_everything_unknown_and_the_profile_says_w
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\nprintf '%s\\n' " + " ".join(f"'{line}'" for line in lines) + "\n")
     tool.chmod(0o755)
-    script = f"PATH={tmp_path}:$PATH; {facts.script('MARK')}"
-    done = subprocess.run(["sh", "-c", script], capture_output=True, timeout=30)
+    script = f"PATH={tmp_path}:$PATH; {facts.script('MARK').replace('within 8 ', 'within 100 ')}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, timeout=300)
     profile = box_profile("b", None, facts.parse(done.stdout.decode(), "MARK"), None, at="")
     assert [gpu.memory_bytes.value for gpu in profile.accelerators] == [None, 16384 << 20]
     assert profile.accelerators[0].memory_bytes.why
@@ -625,7 +625,7 @@ def test_a_tool_that_hangs_is_given_up_and_the_rest_is_told(tmp_path: Path) -> N
 
 def test_where_no_tool_can_be_given_up_all_are_waited_for(tmp_path: Path) -> None:
     tool(tmp_path, "timeout", "exit 1")
-    assert said(tmp_path, f"{facts.WITHIN}within 8 echo here") == "here\n"
+    assert said(tmp_path, f"{facts.WITHIN}within 100 echo here") == "here\n"
 
 
 def test_wsls_tools_are_found_where_no_login_looks() -> None:
@@ -633,7 +633,7 @@ def test_wsls_tools_are_found_where_no_login_looks() -> None:
 
 
 def test_the_whole_script_runs_under_plain_sh_and_is_read_back() -> None:
-    done = subprocess.run(["sh", "-c", facts.script("MARK")], capture_output=True, timeout=30)
+    done = subprocess.run(["sh", "-c", facts.script("MARK")], capture_output=True, timeout=300)
     found = facts.parse(done.stdout.decode(), "MARK")
     assert set(found) == {fact.name for fact in facts.FACTS}
     assert found["system"]["kernel"]
