@@ -200,6 +200,8 @@ def run(subject: Subject, folder: Path, kind: int) -> dict[str, object]:
         if code == NOT_HIT:
             break
         codes.append(code)
+    else:
+        wrong.append(f"it writes more than {MOST - 1} times, and the rest was not hit")
     return {"hit": len(codes), "refused": codes.count(REFUSED), "wrong": wrong}
 
 

@@ -163,6 +163,7 @@ async def test_a_server_is_known_by_its_key_and_a_closed_port_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("homesplit.io.knock._TRY_S", PATIENCE_S)
+    monkeypatch.setattr("homesplit.io.knock._HANDSHAKE_S", PATIENCE_S)
     key = asyncssh.generate_private_key("ssh-ed25519")
     server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
     port = server.get_port()
@@ -208,6 +209,7 @@ async def test_a_box_behind_a_jump_host_can_be_used_as_long_as_that_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("homesplit.io.knock._TRY_S", PATIENCE_S)
+    monkeypatch.setattr("homesplit.io.knock._HANDSHAKE_S", PATIENCE_S)
     key = asyncssh.generate_private_key("ssh-ed25519")
     server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
     config = tmp_path / "config"
