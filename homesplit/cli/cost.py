@@ -12,6 +12,8 @@ from homesplit.errors import UsageError
 from homesplit.io import profiles
 from homesplit.stages.plan import check_weights, read_box, read_calibrations
 
+MOST_TOKENS = 100_000_000
+
 
 def add_parser(subparsers: Any) -> None:
     """Add the command."""
@@ -39,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
         ("--context", args.context, 0),
         ("--batch", args.batch, 1),
     ):
-        if value is not None and not least <= value <= 100_000_000:
-            raise UsageError(f"{name} is {value}; it must be {least} or more.")
+        if value is not None and not least <= value <= MOST_TOKENS:
+            raise UsageError(f"{name} is {value}; it must lie between {least} and {MOST_TOKENS:,}.")
     if args.cached > args.prompt_tokens:
         raise UsageError("--cached is more than --prompt-tokens.")
     ctx = command_context()
@@ -62,11 +64,16 @@ def run(args: argparse.Namespace) -> int:
                 "source": model.source,
                 "box": box.name,
                 "model": shape.name,
+                "weights_dtype": shape.dtype,
+                "weights_bytes": shape.weights_bytes,
+                "kv_dtype": model.kv_dtype,
             }
         )
     else:
         print(f"prefill     {_told(prefill)}")
         print(f"decode step {_told(decode)}")
+        size = say.size(shape.weights_bytes)
+        print(f"weights     {shape.name} in {shape.dtype} ({size}); KV cache in {model.kv_dtype}")
         print(f"source      {model.source}")
     return 0
 
