@@ -76,14 +76,14 @@ def by_names(told: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{listed(list(dict.fromkeys(of)))}: {text}" for text, of in names.items()]
 
 
-def span(low: float, high: float, unit: str, *, signed: bool = False) -> str:
-    """`0.181 to 0.223 requests/s`: three figures of the larger end.
+def span(low: float, high: float, unit: str, *, signed: bool = False, figures: int = 3) -> str:
+    """`0.181 to 0.223 requests/s`: three figures of the larger end, or as many as asked for.
 
     More where it takes them to tell the ends apart or one of them from 0.
     """
     told = f" {unit}" if unit else ""
     ends = ("", "")
-    for places in range(_places(max(abs(low), abs(high))), _FINEST + 1):
+    for places in range(_places(max(abs(low), abs(high)), figures), _FINEST + 1):
         ends = _plain(low, places, signed), _plain(high, places, signed)
         gone = (low != 0 and ends[0] == "0") or (high != 0 and ends[1] == "0")
         if ends[0] != ends[1] and not gone:
@@ -98,9 +98,9 @@ def seconds_span(low: float, high: float) -> str:
     return span(low, high, "s")
 
 
-def _places(top: float) -> int:
-    """After the point, so that `top` has three figures."""
-    return max(0, min(_FINEST, 2 - math.floor(math.log10(top)))) if top > 0 else 0
+def _places(top: float, figures: int) -> int:
+    """After the point, so that `top` has so many figures."""
+    return max(0, min(_FINEST, figures - 1 - math.floor(math.log10(top)))) if top > 0 else 0
 
 
 def _plain(value: float, places: int, signed: bool) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from homesplit.core import say
 from homesplit.view import numbers
 from homesplit.view.measured_rows import Rows, ends, figure, mark
-from homesplit.view.percentiles import INTERVALS, NOTHING, percentile_lines, thin_words
+from homesplit.view.percentiles import NOTHING, percentile_lines, table_words
 
 ESTIMATES = "~ marks estimates: they rest on counts of tokens that the server did not tell"
 _HEAD = ("", "done", "inside targets", "goodput, requests/s")
@@ -23,8 +23,8 @@ def figure_lines(rows: Rows, width: int = 80) -> list[str]:
     times = percentile_lines(rows, width)
     if not times:
         return made
-    thin = thin_words(rows)
-    return [*made, "", *times, *(told for told in (INTERVALS, thin) if told)]
+    words = (text for told in table_words(rows) for text in textwrap.wrap(told, max(width, 20)))
+    return [*made, "", *times, *words]
 
 
 def point_lines(told: Sequence[str], width: int = 80) -> list[str]:

@@ -124,7 +124,7 @@ def _markdown_page(page: Page) -> str:
         *(paragraph for paragraph in told if paragraph),
         *_markdown_table(table(page)),
         *_markdown_table(percentile_table(measured)),
-        *([thin] if (thin := thin_words(measured)) else []),
+        *thin_words(measured),
         *(part for named in kind_tables(page) for part in _titled_table(*named)),
         *(["\n".join(beside)] if beside else []),
         *(f"> {note['sentence']}" for note in page.get("notes", [])),

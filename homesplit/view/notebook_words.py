@@ -28,7 +28,8 @@ targets. **Goodput**: how many of those there were a second. Who gave up waiting
 the request was outside already, else counts neither way.
 - Percentiles are over requests, of ITL over tokens. Intervals are 95 %, over requests (bootstrap; \
 Wilson's of attainment and goodput): how far another run of the same length may lie from this one, \
-not what another machine would give. In pictures a thin line spans them.
+not what another machine would give. Of a prediction: what the lowest and the highest costs give. \
+In pictures a thin line spans them.
 - `~` stands before an estimate: it rests on counts of tokens that the server did not tell.
 - Unless a run was told otherwise, what was due in its first and in its last tenth (at most 5 s \
 each: warm-up and drain) counts nowhere. Every request's record is in the `.jsonl` and `.ipynb` \

@@ -19,9 +19,17 @@ TIMES = (
 """Figures that have percentiles."""
 PARTS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 NOTHING = "no data"
-INTERVALS = "Under each time its 95 % interval. ITL is per token, the others per request."
-WIDEST = 16
-"""Cells of an interval, so that four of them fit beside a name."""
+INTERVALS = "Under each time its 95 % interval (±: the end that lies farther off)."
+BOUNDS = "Under a prediction: what the lowest and the highest costs give."
+PER = "ITL is per token, the others per request."
+NAME = max(len(title) for _, title in TIMES)
+UNITS = (("µs", 1e6, 0.9995e-3), ("ms", 1e3, 0.9995), ("s", 1.0, 100.0), ("min", 1 / 60, 3600.0))
+"""A unit, how many of it a second has, and below what time in seconds it is chosen.
+
+The same borders as `numbers.seconds` has, so that a time and its interval are of one unit.
+"""
+LONGEST = 10_000
+"""Of a unit: an end beyond that is told in a larger one."""
 
 Cells = tuple[str, list[list[str]]]
 """A name, and for each percentile what stands in its cell, line under line."""
@@ -29,7 +37,9 @@ Cells = tuple[str, list[list[str]]]
 
 def percentile_lines(rows: Rows, width: int = 80) -> list[str]:
     """The table by figure, each with its sets of figures; a longer name has a line of its own."""
-    told = [(title, block) for key, title in TIMES if (block := _block(rows, key))]
+    # Four columns, each two cells from what stands before it.
+    cell = (width - NAME) // len(PARTS) - 2
+    told = [(title, block) for key, title in TIMES if (block := _block(rows, key, cell))]
     if not told:
         return []
     sizes = _sizes([columns for _, block in told for _, columns in block])
@@ -69,16 +79,22 @@ def _sizes(every: Sequence[list[list[str]]]) -> list[int]:
     ]
 
 
-def _block(rows: Rows, key: str) -> list[Cells]:
-    """One figure of every set; empty where no set has it."""
-    if all(figure(figures, key, part) is None for _, figures in rows for part in PARTS):
+def _block(rows: Rows, key: str, cell: int) -> list[Cells]:
+    """One figure of every set, no interval wider than `cell`; empty where no set has it."""
+    if not _known(rows, key):
         return []
     made: list[Cells] = []
     for name, figures in rows:
-        made.append((name, [_measured(figures, key, part) for part in PARTS]))
+        made.append((name, [_measured(figures, key, part, cell) for part in PARTS]))
         if predicted := _prediction(figures, key):
-            made.append(("  predicted", [_predicted(predicted, key, part) for part in PARTS]))
+            cells = [_predicted(predicted, key, part, cell) for part in PARTS]
+            made.append(("  predicted", cells))
     return made
+
+
+def _known(rows: Rows, key: str) -> bool:
+    """Whether any set has this figure."""
+    return any(figure(figures, key, part) is not None for _, figures in rows for part in PARTS)
 
 
 def _prediction(figures: dict[str, Any], key: str) -> dict[str, Any] | None:
@@ -95,28 +111,57 @@ def _prediction(figures: dict[str, Any], key: str) -> dict[str, Any] | None:
     return {**predicted, "intervals": {f"{key}_{part}": found} if known else {}}
 
 
-def _measured(figures: dict[str, Any], key: str, part: str) -> list[str]:
+def _measured(figures: dict[str, Any], key: str, part: str, cell: int) -> list[str]:
     value, found = figure(figures, key, part), ends(figures, key, part)
     if value is None:
         return [NOTHING]
-    return [mark(figures, key) + numbers.seconds(value), _short(*found) if found else ""]
+    under = _short(value, *found, cell) if found else ""
+    return [mark(figures, key) + numbers.seconds(value), under]
 
 
-def _predicted(predicted: dict[str, Any], key: str, part: str) -> list[str]:
+def _predicted(predicted: dict[str, Any], key: str, part: str, cell: int) -> list[str]:
     """Not every percentile is predicted."""
-    return [""] if figure(predicted, key, part) is None else _measured(predicted, key, part)
+    return [""] if figure(predicted, key, part) is None else _measured(predicted, key, part, cell)
 
 
-def _short(low: float, high: float) -> str:
-    """`181 to 223 ms`: one unit for both ends, as `numbers.seconds` would choose it.
+def _short(value: float, low: float, high: float, cell: int) -> str:
+    """`181 to 223 ms` in the unit that the time itself is told in, in at most `cell` cells.
 
-    Empty where the ends are the figure itself.
+    With fewer figures where it has to be, else by how far the farther end lies from the time.
+    Empty where the ends are the time itself.
     """
     if low == high:
         return ""
-    in_ms = max(low, high) < 0.9995
-    told = say.span(low * 1000, high * 1000, "ms") if in_ms else say.span(low, high, "s")
-    return told if len(told) <= WIDEST else f"within {numbers.seconds(high - low)}"
+    unit, each = _unit(value or high, high)
+    told = [say.span(low * each, high * each, unit, figures=figures) for figures in (3, 2)]
+    close = f"± {numbers.seconds(max(abs(value - low), abs(high - value)))}"
+    return next((one for one in told if len(one) <= cell), close)
+
+
+def _unit(value: float, high: float) -> tuple[str, float]:
+    """The unit of a time that tells its interval's upper end too, and how many a second has."""
+    for unit, each, below in UNITS:
+        if abs(value) < below and abs(high) * each < LONGEST:
+            return unit, each
+    return "h", 1 / 3600
+
+
+def table_words(rows: Rows) -> list[str]:
+    """What stands under the times of such a table, a sentence each."""
+    shown = [(figures, key) for key, _ in TIMES if _known(rows, key) for _, figures in rows]
+    predicted = [(found, key) for figures, key in shown if (found := _prediction(figures, key))]
+    told = [
+        INTERVALS if any(_spread(figures, key) for figures, key in shown) else "",
+        BOUNDS if any(_spread(found, key) for found, key in predicted) else "",
+        PER,
+    ]
+    return [" ".join(one for one in told if one), *thin_words(rows)]
+
+
+def _spread(figures: dict[str, Any], key: str) -> bool:
+    """Whether an interval of this figure is told: one of no width is not."""
+    found = (ends(figures, key, p) for p in PARTS if figure(figures, key, p) is not None)
+    return any(low != high for low, high in (each for each in found if each))
 
 
 def percentile_table(rows: Rows) -> list[list[str]]:
@@ -125,7 +170,7 @@ def percentile_table(rows: Rows) -> list[list[str]]:
     made = [
         [title, name, *(_bracketed(figures, key, part) for part in PARTS)]
         for key, title in TIMES
-        if _block(rows, key)
+        if _known(rows, key)
         for name, figures in _with_predictions(rows, key)
     ]
     return [head, *made] if made else []
@@ -150,12 +195,26 @@ def _bracketed(figures: dict[str, Any], key: str, part: str) -> str:
     return f"{told} ({found[0]:.4g} to {found[1]:.4g})"
 
 
-def thin_words(rows: Rows) -> str | None:
-    """Which percentiles are little more than the slowest request; None where none is."""
-    counts = [int((figures.get("ttft_s") or {}).get("count") or 0) for _, figures in rows]
-    known = [count for count in counts if count]
-    thin = [part for part, share in PARTS.items() if known and min(known) * (1 - share) < 1]
+def thin_words(rows: Rows) -> list[str]:
+    """Which percentiles are little more than the slowest request, and of which sets."""
+    told = [(name, _thin(figures)) for name, figures in rows]
+    known = [(name, text) for name, text in told if text]
+    if len(rows) == len(known) and len({text for _, text in known}) == 1:
+        return [known[0][1].capitalize()]
+    # The whole of a run needs no name.
+    whole = [text.capitalize() for name, text in known if name == "all"]
+    return [*whole, *say.by_names(each for each in known if each[0] != "all")]
+
+
+def _thin(figures: dict[str, Any]) -> str:
+    """`of 9 requests p90, …`; empty where each percentile has a request beyond it."""
+    count = int((figures.get("ttft_s") or {}).get("count") or 0)
+    # Ten requests have one beyond the p90: what is beside 1 by rounding is 1.
+    thin = [part for part, share in PARTS.items() if count and count * (1 - share) < 1 - 1e-9]
     if not thin:
-        return None
+        return ""
     be, end = ("is", "its interval ends") if len(thin) == 1 else ("are", "their intervals end")
-    return f"Of {min(known)} requests {say.listed(thin)} {be} about the slowest; {end} there."
+    return (
+        f"of {say.counted(count, 'request')} {say.listed(thin)} of what is per request {be} about "
+        f"the slowest; {end} there."
+    )
