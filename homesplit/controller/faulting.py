@@ -8,6 +8,7 @@ from homesplit_engine.records import Fault
 
 from homesplit.controller.base import Base, stage_module
 from homesplit.core import events
+from homesplit.core.engine_state import MENDED
 from homesplit.stages.context import Context
 
 
@@ -42,7 +43,7 @@ class Faulting(Base):
             try:
                 await stage_module("fault").break_for_a_while(breaker, choice)
             finally:
-                self._mark("mended", choice.box, f"{choice.box} is as before.")
+                self._mark(MENDED, choice.box, f"{choice.box} is as before.")
 
         self.start("fault", work)
 

@@ -33,6 +33,8 @@ from msgspec.structs import replace
 
 MAX_STEPS = 1500
 MAX_TRANSFERS = 6000
+MENDED = "mended"
+"""The kind of a fault that tells the end of one that was made on purpose."""
 MAX_RECORDS = 60
 MAX_REQUESTS = 10_000
 MAX_MARKS = 40

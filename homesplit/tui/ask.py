@@ -24,8 +24,8 @@ class AskScreens:
         return bool(await ask(self._app, TrustKey(box, fingerprint)))
 
     async def secret(self, prompt: str) -> str | None:
-        """Ask for a password; what is typed is not shown and not kept."""
-        return await ask(self._app, Ask("Password", prompt, secret=True))
+        """Ask for a password, passphrase or code; what is typed is not shown and not kept."""
+        return await ask(self._app, Ask("Log in", prompt, secret=True))
 
 
 async def ask(app: App[Any], dialog: ModalScreen[_T]) -> _T | None:

@@ -110,14 +110,14 @@ def handoff_chart(shown: PlanMap | None) -> Chart:
         Points(
             label=label,
             role=role,
-            marker="braille",
+            marker=marker,
             line=True,
             x=tuple(math.log2(point.prompt_tokens) for point in shown.curve),
             y=tuple(math.log10(max(getattr(point, name), 1e-6)) for point in shown.curve),
         )
-        for label, name, role in (
-            ("prefill", "prefill_s", "prefill"),
-            ("hand-off", "handoff_s", "handoff"),
+        for label, name, role, marker in (
+            ("prefill", "prefill_s", "prefill", "p"),
+            ("hand-off", "handoff_s", "handoff", "h"),
         )
     )
     lows = [value for points in series for value in points.y]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from homesplit.core.events import CompareRun
 from homesplit.core.plan import ModePrediction
@@ -56,7 +56,8 @@ def table(state: RunState, width: int, *, tall: bool = True) -> Lines:
     cell = max(12, min(WIDEST, (width - label) // max(len(columns), 1)))
     apart = [EMPTY] if tall else []
     rows: list[Line] = [*_heads(columns, state, label, cell)]
-    for name, measured, predicted, show, best in _FIGURES:
+    for name, measured, predicted, usual, best in _FIGURES:
+        show = usual or rates_in_one_unit(_goodputs(state, columns))
         rows.extend(apart)
         rows.append(_measured_row(name, columns, measured, show, best, label, cell))
         rows.append(_predicted_row(state, columns, predicted, show, label, cell))
@@ -123,20 +124,39 @@ def _goodput(run: CompareRun) -> float | None:
     return run.figures.goodput_requests_per_s
 
 
-def _requests(value: float | None) -> str:
-    return numbers.per_second(value, " req")
-
-
 Show = Callable[[float | None], str]
-_FIGURES: tuple[tuple[str, Callable[[CompareRun], float | None], str, Show, int], ...] = (
+
+
+def _goodputs(state: RunState, columns: tuple[Column, ...]) -> list[float | None]:
+    key = "goodput_requests_per_s"
+    measured = [_goodput(run) if run is not None else None for _, _, run in columns]
+    return measured + [_predicted(state, mode, prefill, run, key) for mode, prefill, run in columns]
+
+
+def rates_in_one_unit(rates_per_s: Sequence[float | None]) -> Show:
+    """How requests per second are written, so that these can be compared at a glance."""
+    top = max((rate for rate in rates_per_s if rate is not None), default=0.0)
+    times, unit = (60.0, "min") if 0.0 < top < 0.1 else (1.0, "s")
+    places = 2 if top * times < 10 else 0
+
+    def show(rate: float | None) -> str:
+        return numbers.MISSING if rate is None else f"{rate * times:,.{places}f} req/{unit}"
+
+    return show
+
+
+_FIGURES: tuple[tuple[str, Callable[[CompareRun], float | None], str, Show | None, int], ...] = (
     ("TTFT p50", _ttft, "ttft_s", numbers.seconds, -1),
     ("TTFT p90", _ttft_p90, "ttft_p90_s", numbers.seconds, -1),
     ("TPOT p50", _tpot, "tpot_s", numbers.seconds, -1),
     ("stalled p90", _stall, "stall_s", numbers.seconds, -1),
     ("inside targets", _attainment, "attainment", numbers.share, 1),
-    ("goodput", _goodput, "goodput_requests_per_s", _requests, 1),
+    ("goodput", _goodput, "goodput_requests_per_s", None, 1),
 )
-"""Name, measured figure, key of the prediction, how it is shown, 1 where more is better."""
+"""Name, measured figure, key of the prediction, how it is shown, 1 where more is better.
+
+None is shown in one unit for all columns.
+"""
 
 
 def _measured_row(

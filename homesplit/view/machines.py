@@ -158,6 +158,31 @@ def _usable(box: FoundBox, *, with_source: bool) -> Line:
 # --------------------------------------------------------------------------- two cards
 
 LINK_WIDTH = 30
+_ARRANGEMENTS: tuple[tuple[str, Line, str], ...] = (
+    (
+        "colocated",
+        (Span("A reads", "prefill"), Span(" and "), Span("writes", "decode")),
+        "One box does it all. While it reads a long prompt, the answers it is writing wait.",
+    ),
+    (
+        "replica",
+        (
+            *(Span("A reads", "prefill"), Span(" and "), Span("writes", "decode"), Span(" · ")),
+            *(Span("B reads", "prefill"), Span(" and "), Span("writes", "decode")),
+        ),
+        "A copy on each. Half the requests a box, and the same waiting in each.",
+    ),
+    (
+        "split",
+        (
+            Span("A reads", "prefill"),
+            Span(" ━ KV cache ━▶ ", "handoff"),
+            Span("B writes", "decode"),
+        ),
+        "One reads and hands over what it has read. Answers go on; the link has to carry it.",
+    ),
+)
+_NAME, _DRAWN = 12, 40
 
 
 def cards(state: RunState, width: int, *, tall: bool = True) -> Lines:
@@ -165,6 +190,30 @@ def cards(state: RunState, width: int, *, tall: bool = True) -> Lines:
 
     Where it is not `tall`, figures stand in the same line as their bars.
     """
+    taught = arrangements(width) if tall and width >= 100 else ()
+    return (*_chosen_cards(state, width, tall), *_apart(taught))
+
+
+def arrangements(width: int) -> Lines:
+    """What two boxes can do with one model: the three ways, drawn and in a sentence."""
+    rows: list[Line] = [
+        line(Span("What two boxes can do with a model", "strong")),
+        *wrap(
+            "An answer is made in two parts: the prompt is read (prefill), then the answer is "
+            "written token by token (decode).",
+            width,
+            "dim",
+        ),
+    ]
+    for name, drawn, words in _ARRANGEMENTS:
+        told = wrap(words, max(width - _NAME - _DRAWN, 20), "dim")
+        head = (*fit(line(Span(name, "strong")), _NAME), *fit(drawn, _DRAWN))
+        blank = (Span(" " * (_NAME + _DRAWN)),)
+        rows.extend((*(head if n == 0 else blank), *row) for n, row in enumerate(told))
+    return tuple(rows)
+
+
+def _chosen_cards(state: RunState, width: int, tall: bool) -> Lines:
     chosen = state.choices.boxes
     if not chosen:
         return (
@@ -383,6 +432,8 @@ def _link_facts(link: LinkProfile, forward: Reading, width: int) -> Lines:
         label = numbers.link_rate(link.label_bytes_per_s)
         share = numbers.share(forward.value / link.label_bytes_per_s) if forward.value else ""
         told.append(f"{share} of its label {label}" if share else f"label {label}")
+    else:
+        told.append("label: the adapters tell none")
     p50, p99 = link.latency_s.p50, link.latency_s.p99
     if p50.known:
         told.append(f"round trip {numbers.seconds(p50.value)}, p99 {numbers.seconds(p99.value)}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from homesplit_engine.records import WorkerStatus
 
+from homesplit.core.engine_state import MENDED
 from homesplit.core.state import Done, Engine, RunState
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
@@ -109,11 +110,12 @@ def goodput_lines(
 
 
 def latest_fault(engine: Engine, now_s: float, window_s: float) -> Line | None:
-    """The newest fault that the window shows, in words."""
+    """The newest fault that the window shows, or its end, in words."""
     found = [fault for fault in engine.faults if fault.at_s > now_s - window_s]
     if not found:
         return None
-    return line(Span("✗ fault ", "bad"), clean(found[-1].sentence))
+    mark = Span("✓ ", "good") if found[-1].kind == MENDED else Span("✗ fault ", "bad")
+    return line(mark, clean(found[-1].sentence))
 
 
 # ----------------------------------------------------------------------------- status
@@ -139,9 +141,8 @@ def headline(state: RunState, width: int) -> Line:
     rate = numbers.per_second(named, " req") if named else "l fits it to the boxes"
     parts.append(Span("  load ", "dim"))
     parts.append(Span(f"● {rate}", "good") if load.running else Span(f"○ off ({rate})", "dim"))
-    if deployment is not None:
-        parts.append(Span(f"  {clean(deployment.model)}", "dim"))
-    return crop(tuple(parts), width)
+    model = f"  {clean(deployment.model)}" if deployment is not None else ""
+    return crop(as_fits(tuple(parts), model, width, "dim"), width)
 
 
 def _setting_words(mode: str, state: RunState, *, short: bool) -> Line:

@@ -85,7 +85,7 @@ def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Line
     )
     rows: list[Line] = [head]
     goal = f"target {numbers.seconds(target)}" if target is not None else "no target"
-    rows.append(line(Span(f"{goal} = {source}" if source else goal, "dim")))
+    rows.append(as_fits(line(Span(goal, "dim")), f" = {source}" if source else "", width, "dim"))
     classes = [(name, value) for name, value in found.by_class if value is not None]
     if height >= 4:
         rows.append(line(Span(_class_words(classes, width), "dim")))

@@ -122,7 +122,7 @@ def work(state: RunState, width: int, screen: str = "") -> Line:
         if going_on is not None and name == "bench" and not _is_measured(state):
             # A load that was started goes on until it is stopped, run after run.
             going_on = replace(going_on, total=None, left_s=None)
-        return crop(_work_line(name, stage, going_on), width)
+        return crop(_work_line(name, stage, going_on, width), width)
     return ()
 
 
@@ -160,7 +160,8 @@ def _going_on(stage: StageState) -> Progress | None:
     return told[-1] if told else None
 
 
-def _work_line(name: str, stage: StageState, latest: Progress | None) -> Line:
+def _work_line(name: str, stage: StageState, latest: Progress | None, width: int) -> Line:
+    """What goes on; where it is too long for the line the time left stays whole."""
     title = _WORDS.get(name, name)
     parts: list[Span] = [Span(" ● ", "warn"), Span(f"{title} ", "strong")]
     if latest is None:
@@ -171,9 +172,10 @@ def _work_line(name: str, stage: StageState, latest: Progress | None) -> Line:
         parts.append(Span(f" {share * 100:.0f} % ", "strong"))
     where = f"{latest.box}: " if latest.box else ""
     parts.append(Span(clean(f"{where}{latest.sentence or latest.step}")))
-    if latest.left_s is not None:
-        parts.append(Span(f"  {numbers.seconds(latest.left_s)} left", "dim"))
-    return tuple(parts)
+    if latest.left_s is None:
+        return tuple(parts)
+    left = Span(f"  {numbers.seconds(latest.left_s)} left", "dim")
+    return (*crop(tuple(parts), width - width_of((left,))), left)
 
 
 def unheard(state: RunState, width: int) -> Line:

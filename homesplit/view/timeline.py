@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from homesplit.core.engine_state import Engine
+from homesplit.core.engine_state import MENDED, Engine
 from homesplit.view import numbers
 from homesplit.view.spans import Line, Lines, Span, crop, fit, height_glyph, line, merge
 from homesplit.view.watch import Stall, Step, Watch, moved_transfers
@@ -209,7 +209,9 @@ def _marks(window: Window, engine: Engine) -> list[tuple[int, str, str]]:
     """Column, word and role of each switch and fault that the window shows."""
     told = [(one.at_s, f"▲{one.setting.mode}", "key") for one in engine.switches]
     for fault in engine.faults:
-        told.append((fault.at_s, f"✗{fault.kind}" + (f" {fault.box}" if fault.box else ""), "bad"))
+        glyph, role = ("✓", "good") if fault.kind == MENDED else ("✗", "bad")
+        box = f" {fault.box}" if fault.box else ""
+        told.append((fault.at_s, f"{glyph}{fault.kind}{box}", role))
     found = [(int(window.column(at_s)), word, role) for at_s, word, role in told]
     return [mark for mark in found if 0 <= mark[0] < window.columns]
 

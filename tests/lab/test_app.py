@@ -79,6 +79,7 @@ def test_keys_lead_from_two_machines_found_to_a_model_that_serves(terminal: Term
     a_plan_is_made(terminal)
     the_plan_is_deployed(terminal)
     load_shows_in_monitor(terminal)
+    boxes_are_broken_by_key_and_mend(terminal)
     another_shell_is_noticed(terminal)
     terminal.press("q")
     terminal.wait_for_end()
@@ -241,6 +242,35 @@ def load_shows_in_monitor(terminal: Terminal) -> None:
     terminal.wait_for("What each box does", "start the load")
     terminal.press("l")
     terminal.wait_for("open the chosen request", limit_s=LONG_S)
+
+
+def boxes_are_broken_by_key_and_mend(terminal: Terminal) -> None:
+    """A box is paused, then another's cable pulled: told at the strips, and undone by itself."""
+    terminal.wait_for("load ●", limit_s=LONG_S)
+    for place, told in (("Home", "You paused"), ("End", "You pulled the cable of")):
+        a_fault_is_asked_for(terminal)
+        terminal.press(place, "Enter")
+        said(terminal, f"✗ fault {told}")
+        said(terminal, "is as before.")
+        terminal.wait_until(
+            lambda shown: not any(word in shown for word in ("is not heard", "does not answer")),
+            "both boxes again",
+            LONG_S,
+        )
+        assert "load ●" in terminal.shown()
+
+
+def a_fault_is_asked_for(terminal: Terminal) -> None:
+    """One that has just been told as mended may be on for a moment more."""
+    for _ in range(MOST_TRIES):
+        terminal.press("i")
+        shown = terminal.wait_until(
+            lambda shown: "Break something" in shown or "is on already" in shown, "a list"
+        )
+        if "Break something" in shown:
+            return
+        time.sleep(1.0)
+    raise AssertionError(f"no list of faults:\n{terminal.shown()}")
 
 
 def the_model_answers(terminal: Terminal) -> None:

@@ -13,8 +13,10 @@ from textual.widgets import Input
 from homesplit.errors import UnreachableError
 from homesplit.tui.app import HomesplitApp
 from homesplit.tui.screens.dialogs import Ask, TrustKey
+from tests.engine.router_kit import until
 from tests.io.far_end import FEW, Lab, far_end
 from tests.tui.conftest import MakeApp
+from tests.tui.test_flows import picture
 
 LIMIT_S = 60.0
 
@@ -58,6 +60,8 @@ async def test_a_new_box_asks_for_its_key_then_for_the_passphrase_and_lets_in(
         await dialog(pilot, app, TrustKey)
         await pilot.press("y")
         await give(pilot, app, "wrong")
+        await dialog(pilot, app, Ask)
+        await until(lambda: "That was not accepted. Passphrase of" in picture(app))
         await give(pilot, app, "open")
         assert (await asyncio.wait_for(connecting, LIMIT_S)).user == "owner"
         assert not isinstance(app.screen, Ask)

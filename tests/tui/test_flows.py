@@ -20,6 +20,7 @@ from homesplit.tui.screens.pick import Pick
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import road
 from homesplit.view.spans import plain
+from tests.engine.router_kit import until
 from tests.tui import sample_run
 from tests.tui.conftest import MakeApp, Recorded
 
@@ -164,6 +165,19 @@ async def test_monitor_switches_mode_and_load_and_tells_the_stall(make_app: Make
         assert "borea was reading a prompt of 540 tokens" in text_of(app, "#strips")
         await press(pilot, "enter")
         assert isinstance(app.screen, Reading)
+
+
+async def test_the_links_use_is_there_with_the_first_picture_and_waits_for_no_clock(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for clock in ("STRIP_S", "FIGURES_S", "SLOW_S"):
+        monkeypatch.setattr(f"homesplit.tui.screens.monitor.{clock}", 3600.0)
+    app = make_app(())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, "4")
+        for event in sample_run.whole_run():
+            app.controller.emit(event)
+        await until(lambda: "atlas ━▶ borea" in text_of(app, "#box-lines"))
 
 
 async def test_an_error_says_what_where_and_what_next_and_opens_for_detail(

@@ -71,6 +71,35 @@ def test_what_was_not_measured_is_compared_with_nothing() -> None:
     assert machines.meaning(RunState(), 200) == ()
 
 
+@pytest.mark.parametrize("state", [RunState(), chosen()], ids=["nobody chosen", "two chosen"])
+def test_a_tall_screen_teaches_what_two_boxes_can_do(state: RunState) -> None:
+    told = plain(machines.cards(state, 116))
+    assert "A reads ━ KV cache ━▶ B writes" in told
+    assert [word for word in ("colocated", "replica", "split") if word in told.split()] == [
+        "colocated",
+        "replica",
+        "split",
+    ]
+    assert "KV cache" not in plain(machines.cards(state, 116, tall=False))
+    assert "KV cache" not in plain(machines.cards(state, 76))
+
+
+@pytest.mark.parametrize("width", [100, 116, 296])
+def test_what_is_taught_fits_its_screen(width: int) -> None:
+    assert all(width_of(row) <= width for row in machines.arrangements(width))
+
+
+@pytest.mark.parametrize(
+    ("label_bytes_per_s", "told"),
+    [(1.25e8, "of its label 1.00 Gbit/s"), (None, "label: the adapters tell none")],
+)
+def test_the_links_rate_stands_against_its_label_or_it_is_said_that_there_is_none(
+    label_bytes_per_s: float | None, told: str
+) -> None:
+    link = replace(chosen().links[-1], label_bytes_per_s=label_bytes_per_s, loopback=False)
+    assert told in plain(machines.link_card("atlas", "borea", link, 116))
+
+
 @pytest.mark.parametrize(
     ("device", "gpus", "told"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from homesplit_engine.records import (
+    Fault,
     ModeSetting,
     ModeSwitch,
     PrefillSlice,
@@ -11,20 +12,22 @@ from homesplit_engine.records import (
 )
 
 from homesplit.core import events
-from homesplit.core.engine_state import Done, Engine, after
+from homesplit.core.engine_state import MENDED, Done, Engine, after
 from homesplit.core.state import Load, RunState
 from homesplit.core.workload import LengthClass, Targets
-from homesplit.view.charts import requests_chart
+from homesplit.view.charts import handoff_chart, requests_chart
 from homesplit.view.history import SLOTS, History
 from homesplit.view.link_use import Moves, link_use
-from homesplit.view.monitor import recent, span_words
-from homesplit.view.panels import Seen, panel
+from homesplit.view.monitor import latest_fault, recent, span_words
+from homesplit.view.panels import Seen, panel, panel_lines
+from homesplit.view.plan_charts import rates_chart
 from homesplit.view.prompt_classes import place_by_length, prompt_classes
 from homesplit.view.running import running
 from homesplit.view.scatter import scatter
 from homesplit.view.spans import plain
 from homesplit.view.trails import Trails
 from homesplit.view.watch import Watch
+from tests.tui import sample_run
 from tests.view.steps import record
 
 
@@ -165,6 +168,31 @@ def test_running_requests_are_those_the_steps_tell_of_that_have_not_ended() -> N
 def test_a_minute_of_fifty_requests_a_second_is_counted_whole() -> None:
     engine = after(Engine(), [record(f"r{n}", 100 + n / 50) for n in range(5000)])
     assert len(recent(engine, 200.0)) == 3000
+
+
+def test_a_target_is_said_whole_and_where_it_comes_from_as_far_as_there_is_room() -> None:
+    seen = Seen((done("1", 100.0),), prompt_classes(Load()))
+    found = panel(seen, "ttft", Targets(ttft_s=20.0), ())
+    wide, narrow = (plain(panel_lines(found, width, 2, "3× alone")) for width in (30, 16))
+    assert "target 20.0 s = 3× alone" in wide
+    assert narrow.split("\n")[1] == "target 20.0 s"
+
+
+def test_the_curves_of_a_chart_are_told_apart_without_colour() -> None:
+    for chart in (handoff_chart(sample_run.plan_map()), rates_chart(sample_run.plan_map())):
+        assert len({points.marker for points in chart.series}) == len(chart.series) > 1
+
+
+def test_a_fault_is_told_and_then_that_it_is_mended_until_the_strips_have_passed_both() -> None:
+    broken = Fault(at_s=100.0, box="borea", kind="pause", sentence="You paused borea for 10 s.")
+    mended = Fault(at_s=110.0, box="borea", kind=MENDED, sentence="borea is as before.")
+    engine = Engine(faults=(broken, mended))
+    seen = [latest_fault(Engine(faults=(broken,)), 105.0, 10.0), latest_fault(engine, 112.0, 10.0)]
+    assert [plain([one]) for one in seen if one is not None] == [
+        "✗ fault You paused borea for 10 s.",
+        "✓ borea is as before.",
+    ]
+    assert latest_fault(engine, 121.0, 10.0) is None
 
 
 def test_the_history_has_a_median_for_each_ten_seconds_and_gaps_where_nothing_ended() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import reduce
 
+import pytest
+
 from homesplit.core import events
 from homesplit.core.state import RunState, apply
 from homesplit.view import road
@@ -49,6 +51,18 @@ def test_a_counted_step_shows_its_share_and_the_time_left() -> None:
     told = work(began("probe"), step, screen="machines")
     assert "25 %" in told
     assert told.endswith("6.00 s left")
+
+
+@pytest.mark.parametrize("width", [60, 80, 300])
+def test_the_time_left_is_seen_whole_also_beside_a_long_sentence(width: int) -> None:
+    told = "smollm2-135m: 422 of 542 MB, 18 MB/s, the rest of the model's files come after it"
+    step = events.Progress(
+        stage="deploy", step="model", box="atlas", sentence=told, done=3.0, total=4.0, left_s=6.0
+    )
+    state = reduce(apply, [began("deploy"), step], RunState())
+    seen = plain([road.work(state, width, "deploy")])
+    assert seen.endswith("  6.00 s left")
+    assert len(seen) <= width
 
 
 def test_a_comparison_counts_the_loads_of_all_its_modes() -> None:

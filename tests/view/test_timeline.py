@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from homesplit_engine.records import Fault
+
 from homesplit.core import events
-from homesplit.core.engine_state import Engine, after
+from homesplit.core.engine_state import MENDED, Engine, after
 from homesplit.view import timeline
 from homesplit.view.spans import plain
 from homesplit.view.watch import Watch
@@ -22,6 +24,15 @@ def test_the_strip_shows_prefill_where_it_was_and_decode_beside_it() -> None:
     rows = drawn(*told, width=timeline.LABEL + 10)
     assert rows[0][timeline.LABEL :] == "·····█ 7 █"
     assert rows[1][timeline.LABEL :] == "█████·····"
+
+
+def test_a_fault_and_its_end_stand_at_their_moments_each_with_a_glyph_of_its_own() -> None:
+    marks = [
+        events.FaultSeen(fault=Fault(at_s=at_s, box="a", kind=kind, sentence="told"))
+        for at_s, kind in ((2.0, "pause"), (6.0, MENDED))
+    ]
+    axis = drawn(*marks, now_s=10.0, width=timeline.LABEL + 50)[-1][timeline.LABEL :]
+    assert (axis.index("✗pause a"), axis.index("✓mended a")) == (10, 30)
 
 
 def test_every_row_fits_the_width() -> None:

@@ -172,6 +172,7 @@ class MonitorScreen(StageScreen):
 
     def show_body(self) -> None:
         """Only what is cheap and must follow at once; the rest has its own clock."""
+        self._look()
         for name in ("#headline", "#box-lines"):
             self.query_one(name, LinesView).redraw()
         self._tell_classes()

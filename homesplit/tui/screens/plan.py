@@ -122,7 +122,7 @@ class PlanScreen(StageScreen):
             self.query_one("#rates").border_subtitle = plan_charts.rates_words(shown)
             crossing = self.query_one("#crossing", Vertical)
             told = map_view.crossing(shown)
-            crossing.border_subtitle = f"orange prefill · pink hand-off · ┊ you · {told}"
+            crossing.border_subtitle = f"p prefill · h hand-off · ┊ you · {told}"
             self.query_one("#map-panel").border_title = map_view.title(shown)
             self.query_one("#map-panel").border_subtitle = "v: by load or by link"
         if self.focused is None:
