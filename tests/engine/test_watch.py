@@ -192,6 +192,27 @@ def test_hand_offs_that_take_times_what_they_took_are_told(
     assert all("take 8 times what they took" in one for one in told.sentences)
 
 
+@pytest.mark.parametrize(
+    ("later", "over"),
+    [
+        ([{"exposed_s": 1.0}] * 3, 1),
+        ([{"exposed_s": 1.0}] * 2, 0),
+        ([{"exposed_s": 1.0}, {"exposed_s": 1.0}, {}, {"exposed_s": 1.0}], 0),
+        ([{"exposed_s": 1.0, "bytes": 1000}] * 3, 0),
+        ([{"exposed_s": 1.0, "committed": False}] * 3, 0),
+    ],
+    ids=["hidden again", "too few", "slow in between", "too small to show", "they failed"],
+)
+def test_a_slow_link_is_over_when_hand_offs_hide_behind_their_prompts_again(
+    later: list[dict[str, Any]], over: int
+) -> None:
+    told = Told()
+    for changes in ({}, *later):
+        told.watch.handed_over(handed_over(8.0, **changes), {("a", "b"): 1e7}, 0)
+    assert len(told.sentences) == 1
+    assert told.over == [("b", "slow_link")] * over
+
+
 def disk(told: Told, free_bytes: int) -> None:
     told.hear(0.0, disk_free_bytes=free_bytes)
 

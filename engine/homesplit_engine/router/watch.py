@@ -26,6 +26,8 @@ QUIET_S = 3.0
 SLOWER, AS_FAST = 3.0, 2.0
 LINK_BOUND_SHARE, LEAST_BYTES = 0.5, 256 * 2**10
 """Only such hand-offs show the link's rate (as in `rates.py`)."""
+HIDDEN_AGAIN = 3
+"""After so many in a row that no answer waited for, a slow link holds nobody up any more."""
 
 
 class Connection(Protocol):
@@ -83,6 +85,8 @@ class Watch:
         self._counts: dict[str, dict[tuple[str, str], _Counts]] = {}
         """By box, then by (from, to)."""
         self._best_rtt_s: dict[str, float] = {}
+        self._hidden: dict[str, int] = {}
+        """Hand-offs to the box, one behind the other, that hid behind their prompts."""
         self._busy_s: dict[str, float] = {}
         """When a hand-off was last under way on the box's link."""
 
@@ -91,6 +95,7 @@ class Watch:
         self._clocks.pop(box, None)
         self._shortages.pop(box, None)
         self._counts.pop(box, None)
+        self._hidden.pop(box, None)
         for known, kind in sorted(self._standing):
             if known == box:
                 self._judge(box, kind, None)
@@ -113,8 +118,12 @@ class Watch:
         took_s = event.end_s - event.start_s
         known = can.get((event.box_from, event.box_to))
         shows = event.committed and event.bytes >= LEAST_BYTES
-        if not known or not shows or event.exposed_s <= LINK_BOUND_SHARE * took_s:
+        if not known or not shows:
             return
+        if event.exposed_s <= LINK_BOUND_SHARE * took_s:
+            self._hid(event.box_to)
+            return
+        self._hidden.pop(event.box_to, None)
         rate = event.bytes / took_s
         slower = known / rate / max(1, sharing + 1)
         sentence = (
@@ -123,6 +132,12 @@ class Watch:
         )
         bound = AS_FAST if self._stands(event.box_to, "slow_link") else SLOWER
         self._judge(event.box_to, "slow_link", sentence if slower >= bound else None)
+
+    def _hid(self, box: str) -> None:
+        """A hand-off took no longer than its prompt: a link that recovered shows no other."""
+        self._hidden[box] = self._hidden.get(box, 0) + 1
+        if self._hidden[box] >= HIDDEN_AGAIN:
+            self._judge(box, "slow_link", None)
 
     def _stands(self, box: str, kind: str) -> bool:
         return (box, kind) in self._standing
