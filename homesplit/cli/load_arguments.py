@@ -172,8 +172,13 @@ def seed_of(args: argparse.Namespace) -> int:
 
 
 def api_key_of(args: argparse.Namespace) -> str | None:
-    """The key of the server to measure, None without one; raises UsageError."""
-    return key_in(args.api_key_file)
+    """The key of the server to measure, None without one; raises UsageError.
+
+    Read once and kept: the file may be a pipe, which tells it only once.
+    """
+    if not hasattr(args, "api_key"):
+        args.api_key = key_in(args.api_key_file)
+    return args.api_key
 
 
 def key_in(file: str | None) -> str | None:
@@ -277,10 +282,12 @@ async def replay_of(
 
 def trace_plan(args: argparse.Namespace, seed: int, served_context: int | None) -> LoadPlan:
     """The replay asked for, scaled to what the server takes; raises UsageError, ProfileError."""
-    trace = read_trace(Path(args.trace))
+    if not hasattr(args, "trace_read"):
+        # Kept: the file may be a pipe, which tells it only once.
+        args.trace_read = read_trace(Path(args.trace))
     try:
         return replay(
-            trace,
+            args.trace_read,
             seed=seed,
             speed=1.0 if args.speed is None else args.speed,
             limit=args.limit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from statistics import median
 
@@ -31,8 +31,8 @@ def read_trace(path: Path) -> Trace:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = file.readline()
-            file.seek(0)
-            rows = tuple(islice(_rows(first, file), MAX_ROWS))
+            # Not gone back to: a pipe is read only once.
+            rows = tuple(islice(_rows(first, chain((first,), file)), MAX_ROWS))
     except OSError as error:
         raise ProfileError(f"the trace can't be read: {error.strerror}", where=str(path)) from error
     except (ValueError, KeyError, msgspec.MsgspecError) as error:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,10 @@ from homesplit.cli.load_arguments import (
     add_server_arguments,
     add_shape_arguments,
     add_trace_arguments,
+    api_key_of,
     asked_of,
     price_of,
+    trace_plan,
     workload_of,
 )
 from homesplit.cli.load_checks import check_also, check_capacity, check_server, refuse_server
@@ -143,6 +148,32 @@ def test_an_option_that_means_nothing_beside_the_others_is_refused_by_its_name(
     ctx = Context(paths=Paths(config=tmp_path / "c", cache=tmp_path / "k", data=tmp_path / "d"))
     with pytest.raises(UsageError, match=f"{named} can't be meant here"):
         asked_of(ctx, args, 30.0, 1)
+
+
+@contextlib.contextmanager
+def told_once(text: str) -> Generator[str, None, None]:
+    """A file as a shell's `<(command)` gives it: what was read of it is gone."""
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, text.encode())
+        os.close(writing)
+        yield f"/dev/fd/{reading}"
+    finally:
+        os.close(reading)
+
+
+def test_a_key_and_a_trace_may_come_from_pipes(tmp_path: Path) -> None:
+    ctx = Context(paths=Paths(config=tmp_path / "c", cache=tmp_path / "k", data=tmp_path / "d"))
+    rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.0000000,900,100\n"
+    rows += "2023-11-16 18:15:56.0000000,90,10\n"
+    with told_once("secret\n") as key, told_once(rows) as trace:
+        args = bare("--url", "http://127.0.0.1:9", "--api-key-file", key, "--trace", trace)
+        assert asked_of(ctx, args, 30.0, 1) is None
+        assert api_key_of(args) == "secret"
+        assert len(trace_plan(args, 1, None).requests) == 2
+    with told_once("secret\n") as key:
+        args = bare(*TYPED, "--url", "http://127.0.0.1:9", "--api-key-file", key)
+        assert asked_of(ctx, args, 30.0, 1) is not None and api_key_of(args) == "secret"
 
 
 @pytest.mark.parametrize(
