@@ -15,10 +15,11 @@ from homesplit.core.load import MAX_BURSTINESS
 from homesplit.core.machine import BoxProfile
 from homesplit.core.model_config import shape_from_config
 from homesplit.core.reading import stated, unknown
-from homesplit.core.shape import DTYPE_BYTES, ModelShape, name_of, shape_from_profile
+from homesplit.core.shape import ModelShape, name_of, shape_from_profile
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.errors import ProfileError, UsageError
 
+_FORMAT = re.compile(r"(fp|bf|tf|u?int|mxfp|nvfp)\d+(_\w+)?")
 DEVICES = ("cpu", "cuda", "rocm", "mps", "xpu")
 
 
@@ -140,9 +141,8 @@ def box_from_table(values: Mapping[str, Any], *, where: str) -> BoxProfile:
     if not made.flops_per_s:
         raise ProfileError("'flops_per_s' names no rate.", where=where)
     for name in made.flops_per_s:
-        if name not in DTYPE_BYTES:
-            known = ", ".join(sorted(DTYPE_BYTES))
-            said = f"'flops_per_s' names '{name}', no number format that we know ({known})."
+        if not _FORMAT.fullmatch(name):
+            said = f"'flops_per_s' names '{name}', which is no number format as fp16 or int8 are."
             raise ProfileError(said, where=where)
     if made.device not in (None, *DEVICES):
         said = f"'device' is '{made.device}', not one of {', '.join(DEVICES)}."

@@ -355,15 +355,7 @@ def name_of(profile: Mapping[str, Any], where: str) -> str:
 
 _MOST = {"layers": 10_000, "parameters": 1 << 56, "weights_bytes": 1 << 60}
 """No model that exists is near these; any other count is below 2^40."""
-_NEVER_NONE = {"layers", "parameters", "active_parameters", "weights_bytes"} | {
-    "kv_heads",
-    "head_dim",
-    "heads",
-    "hidden",
-    "vocabulary",
-    "sliding_window",
-    "max_context",
-}
+_NEVER_NONE = {"layers", "parameters", "active_parameters", "weights_bytes", "sliding_window"}
 """Counts that are above 0 wherever they are told."""
 
 
@@ -413,6 +405,10 @@ def _profile_groups(need: _Needed, layers: int) -> tuple[LayerGroup, ...]:
     kv_heads = 0 if latent else need.count("kv_heads")
     head_dim = 0 if latent else need.count("head_dim")
     heads = need.count("heads", kv_heads or 1)
+    for key, count in (("kv_heads", kv_heads), ("head_dim", head_dim), ("heads", heads)):
+        # Only a model whose layers all do without attention has none.
+        if not count and not latent and full + sliding + shared:
+            raise ProfileError(f"'{key}' is 0.", where=need.where)
     elements = latent or 2 * kv_heads * head_dim
     width = 2 * heads * (head_dim or 160)
     slide_elements = (

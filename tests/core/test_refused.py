@@ -265,6 +265,21 @@ def test_what_is_no_number_in_one_layer_is_refused_by_its_key(key: str, value: A
         shape_from_config(with_value(config, path, value), name="m")
 
 
+@pytest.mark.parametrize("key", ["kv_heads", "head_dim", "heads"])
+def test_only_a_model_without_attention_has_no_heads(key: str) -> None:
+    with pytest.raises(ProfileError, match=key):
+        model_from_table({**MODEL, key: 0}, where="m.toml")
+    bare = {**MODEL, "layers": 4, "recurrent_layers": 4, "kv_heads": 0, "head_dim": 0}
+    for gone in ("sliding_layers", "sliding_window", "shared_layers", "plain_layers", "heads"):
+        del bare[gone]
+    assert model_from_table(bare, where="m.toml").kv_bytes_per_token() == 0
+
+
+def test_rates_in_formats_that_no_model_here_has_do_no_harm() -> None:
+    rates = {"fp16": 1e13, "tf32": 5e12, "fp64": 1e12, "fp4": 8e13, "fp8_e4m3": 2e13}
+    assert finite(of_box({**HARDWARE, "flops_per_s": rates}))
+
+
 def test_fewer_active_parameters_than_every_token_needs_are_refused() -> None:
     with pytest.raises(ProfileError, match="active_parameters"):
         model_from_table({**MODEL, "active_parameters": 1}, where="m.toml")
