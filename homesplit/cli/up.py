@@ -123,7 +123,10 @@ def _ask(plan: DeployPlan) -> None:
 
 
 def _fetch_only(ctx: Context, args: argparse.Namespace) -> int:
-    target = target_from_key(args.platform) if args.platform else this_target()
+    own = this_target()
+    # This machine, too, may be of a kind that there are no packages for.
+    named = target_from_key(args.platform or own.key)
+    target = named if args.platform else own
     house = asyncio.run(deploy.fetch_only(ctx, target))
     if args.json:
         files = len(house.manifest.files)

@@ -43,8 +43,6 @@ class Target:
         if self.system == "Darwin":
             tags = [f"macosx_{major}_0_{self.machine}" for major in range(15, 10, -1)]
             return (*tags, "macosx_11_0_universal2", "macosx_10_9_universal2")
-        if self.libc == "musl":
-            return (f"musllinux_1_2_{self.machine}", f"musllinux_1_1_{self.machine}")
         newest = min(self.glibc[1], 45)
         tags = [f"manylinux_2_{minor}_{self.machine}" for minor in range(newest, 4, -1)]
         return (*tags, f"manylinux2014_{self.machine}", f"manylinux2010_{self.machine}")
@@ -68,7 +66,6 @@ def target_of(facts: BoxFacts, box: str) -> Target:
     return Target(
         system=facts.system,
         machine=machine,
-        libc="musl" if facts.libc == "musl" else "glibc",
         glibc=glibc or _LEAST_GLIBC,
         python=python_minor(facts) or PYTHONS[0],
         accelerator="cuda" if facts.device == "cuda" else "cpu",
@@ -82,6 +79,8 @@ def _unfit(facts: BoxFacts, machine: str, glibc: tuple[int, int] | None) -> str 
         return f"it has {kind}, for which torch has no packages (only x86_64 and ARM of 64 bits)."
     if facts.system == "Darwin" and machine == "x86_64":
         return "it is a Mac with an Intel processor, for which torch has no packages any more."
+    if facts.libc == "musl":
+        return f"its C library is {_MUSL}."
     if glibc is not None and glibc < _LEAST_GLIBC:
         return (
             f"its C library is glibc {glibc[0]}.{glibc[1]}, and torch's packages need "
@@ -90,6 +89,7 @@ def _unfit(facts: BoxFacts, machine: str, glibc: tuple[int, int] | None) -> str 
     return None
 
 
+_MUSL = "musl (Alpine), for which torch has no packages (only glibc, as in Debian or Fedora)"
 _LEAST_GLIBC = (2, 28)
 """What torch's wheels of today are made for (their tag is manylinux_2_28)."""
 
@@ -127,10 +127,13 @@ def target_from_key(key: str) -> Target:
     )
     if match is None:
         raise UsageError(f"{key!r} is no platform.", do_next="Write it as linux-x86_64-py3.11-cpu.")
+    if match[2]:
+        raise UsageError(
+            f"{key!r} has the C library {_MUSL}.", do_next="Name the platform of another box."
+        )
     return Target(
         system=match[1].capitalize(),
         machine=match[3],
-        libc="musl" if match[2] else "glibc",
         python=(int(match[4]), int(match[5])),
         accelerator=match[6] or "cpu",
     )

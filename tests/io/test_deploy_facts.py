@@ -87,7 +87,6 @@ def test_an_empty_answer_is_an_error_with_the_box_in_it() -> None:
     ("system", "machine", "libc", "key", "tag"),
     [
         ("Linux", "aarch64", "glibc 2.31", "linux-aarch64-py3.11-cpu", "manylinux_2_31_aarch64"),
-        ("Linux", "x86_64", "musl", "linux-musl-x86_64-py3.11-cpu", "musllinux_1_2_x86_64"),
         ("Darwin", "arm64", "", "darwin-arm64-py3.11-cpu", "macosx_15_0_arm64"),
     ],
 )
@@ -108,6 +107,7 @@ def test_each_kind_of_box_has_its_packages(
         ("system=Linux\nmachine=riscv64\nbits=64", "riscv64"),
         ("system=Darwin\nmachine=x86_64\nbits=64", "Intel"),
         ("system=Linux\nmachine=x86_64\nbits=64\nlibc=glibc 2.17", "glibc 2.17"),
+        ("system=Linux\nmachine=x86_64\nbits=64\nlibc=musl", "its C library is musl"),
         ("system=FreeBSD\nmachine=amd64", "FreeBSD"),
     ],
 )
@@ -122,6 +122,8 @@ def test_a_system_that_torch_has_no_packages_for_says_so_before_anything_is_fetc
 def test_a_platform_that_is_none_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="no platform"):
         target_from_key("windows-x86_64")
+    with pytest.raises(UsageError, match="the C library musl"):
+        target_from_key("linux-musl-x86_64-py3.11-cpu")
 
 
 def test_processes_are_told_apart() -> None:
