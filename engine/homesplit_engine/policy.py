@@ -241,9 +241,10 @@ def _unmeasured_pair(
     boxes: Sequence[BoxView], links: LinkRates, turn: int
 ) -> tuple[str, str] | None:
     """A direction never tried, offered on every eighth decision so that traffic isn't held up."""
+    if turn % 8:
+        return None
     pairs = [(a.box, b.box) for a in boxes for b in boxes if a.box != b.box]
-    missing = [pair for pair in pairs if pair not in links]
-    return missing[0] if missing and turn % 8 == 0 else None
+    return next((pair for pair in pairs if pair not in links), None)
 
 
 def _costs(boxes: Sequence[BoxView], links: LinkRates, question: Question) -> list[Cost]:
