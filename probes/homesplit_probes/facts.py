@@ -100,7 +100,7 @@ def parse_memory(text: str) -> Dict[str, Optional[int]]:
             limit = most if limit is None else min(limit, most)
             left = max(0, min(most, most - used + cached))
             available = left if available is None else min(available, left)
-    mac = re.search(r"^hw\.memsize: (\d{1,18})", text, re.M)
+    mac = re.search(r"^hw\.memsize: (\d{1,18})\b", text, re.M)
     if mac:
         total, available = int(mac.group(1)), _mac_available(text)
     return {
@@ -117,18 +117,19 @@ def _limits(text: str) -> List[List[int]]:
 
 
 def _mac_gpu(text: str, total: Optional[int]) -> Optional[int]:
-    """What was set, else the system's own share: two thirds, three quarters above 36 GiB."""
-    wired = re.search(r"^iogpu\.wired_limit_mb: (\d{1,9})", text, re.M)
+    """What was set, else the system's own share: two thirds, three quarters from 36 GiB."""
+    wired = re.search(r"^iogpu\.wired_limit_mb: (\d{1,9})\b", text, re.M)
     if wired and int(wired.group(1)):
         return int(wired.group(1)) << 20
     if not wired or total is None:
         return None
-    return total * 3 // 4 if total > 36 << 30 else total * 2 // 3
+    return total * 3 // 4 if total >= 36 << 30 else total * 2 // 3
 
 
 def _mac_available(text: str) -> Optional[int]:
-    page = re.search(r"page size of (\d+) bytes", text)
-    counts = re.findall(r"^Pages (?:free|inactive|speculative|purgeable):\s+(\d+)", text, re.M)
+    page = re.search(r"page size of (\d{1,9}) bytes", text)
+    pages = r"^Pages (?:free|inactive|speculative|purgeable):\s+(\d{1,15})\b"
+    counts = re.findall(pages, text, re.M)
     return int(page.group(1)) * sum(map(int, counts)) if page and counts else None
 
 

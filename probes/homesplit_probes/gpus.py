@@ -158,7 +158,7 @@ def _mac_graphics(text: str) -> List[Dict[str, Any]]:
         vendor = re.search(r"^[ \t]*Vendor:.*?\(?(0x[0-9a-fA-F]{4})\)?\s*$", block, re.M)
         maker = MAKERS.get(vendor.group(1).lower()) if vendor else None
         # An Apple chip's figure would be no more than what the system lends it, as "Dynamic" is.
-        memory = re.search(r"^[ \t]*VRAM \(Total\):\s*(\d+) (MB|GB)", block, re.M)
+        memory = re.search(r"^[ \t]*VRAM \(Total\):\s*(\d{1,9}) (MB|GB)", block, re.M)
         own = int(memory.group(1)) * (MIB if memory.group(2) == "MB" else 1 << 30) if memory else 0
         first = name.split(" ")[0]
         found.append(

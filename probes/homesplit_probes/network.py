@@ -88,11 +88,11 @@ def _mac_interfaces(text: str) -> Dict[str, Dict[str, Any]]:
     )
     found: Dict[str, Dict[str, Any]] = {}
     for block in re.split(r"^(?=\S+: flags=)", text, flags=re.M):
-        head = re.match(r"(\S+): flags=\S+ mtu (\d+)", block)
+        head = re.match(r"(\S+): flags=\S+ mtu (\d{1,9})\b", block)
         if not head or head.group(1) in _LOOPBACKS:
             continue
         kind = _mac_kind(head.group(1), ports)
-        media = re.search(r"^[ \t]+media:.*\((\d+)(G?)base", block, re.M | re.I)
+        media = re.search(r"^[ \t]+media:.*\((\d{1,9})(G?)base", block, re.M | re.I)
         status = re.search(r"^[ \t]+status: (.+)$", block, re.M)
         speed = int(media.group(1)) * (1000 if media.group(2) else 1) if media else None
         found[head.group(1)] = {

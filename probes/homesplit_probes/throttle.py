@@ -58,7 +58,7 @@ def _is_word(word: str) -> bool:
 
 def parse_mac(text: str) -> Dict[str, int]:
     """`CPU_Speed_Limit` of `pmset -g therm`, in per cent."""
-    found = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", text)
+    found = re.search(r"CPU_Speed_Limit\s*=\s*(\d{1,9})\b", text)
     return {"mac_limit": int(found.group(1))} if found else {}
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from homesplit_probes import compute, facts, figures, gpus
+from homesplit_probes import compute, facts, figures, gpus, throttle
 
 from homesplit.core.probed import box_profile
 
@@ -219,6 +219,15 @@ def test_macos_memory_comes_from_sysctl_and_vm_stat() -> None:
     for wired, lent in (("0", (1 << 34) * 2 // 3), ("14000", 14000 << 20)):
         asked = facts.parse_memory(f"{text}iogpu.wired_limit_mb: {wired}\n")
         assert asked["gpu_bytes"] == lent
+
+
+@pytest.mark.parametrize(
+    ("gibibytes", "lent"),
+    [(24, 16 << 30), (36, 27 << 30), (64, 48 << 30)],
+)
+def test_a_macs_gpu_is_lent_three_quarters_from_36_gib(gibibytes: int, lent: int) -> None:
+    told = facts.parse_memory(f"hw.memsize: {gibibytes << 30}\niogpu.wired_limit_mb: 0\n")
+    assert told["gpu_bytes"] == lent
 
 
 def test_of_three_amd_gpus_the_cards_memory_is_known_and_the_processors_own_is_unified() -> None:
@@ -649,4 +658,35 @@ def test_the_whole_script_runs_under_plain_sh_and_is_read_back() -> None:
 )
 def test_an_answer_without_end_is_read_or_unknown(junk: str) -> None:
     parts = [f"MARK {fact.name}\n{junk * (200_000 // len(junk))}" for fact in facts.FACTS]
-    assert set(facts.parse("\n".join(parts), "MARK")) == {fact.name for fact in facts.FACTS}
+    found = facts.parse("\n".join(parts), "MARK")
+    assert set(found) == {fact.name for fact in facts.FACTS}
+    assert box_profile("b", None, found, None, at="").name == "b"
+
+
+@pytest.mark.parametrize("digits", [400, 4000, 100_000])
+def test_a_figure_without_end_is_unknown_and_costs_nobody_a_profile(digits: int) -> None:
+    figure = "9" * digits
+    lines = [
+        f"Chipset Model: M\n VRAM (Total): {figure} GB\n",
+        f"hw.memsize: {figure}\npage size of {figure} bytes\nPages free: {figure}.\n",
+        f"hw.memsize: 17179869184\npage size of 16384 bytes\nPages free: {figure}.\n",
+        f"en0: flags=1 mtu {figure}\n media: auto ({figure}baseT)\n",
+        f"en0: flags=1 mtu 1500\n media: auto ({figure}Gbase-T)\n",
+        f"eth0|{figure}|{figure}|wired|up\n",
+        f"MemTotal: {figure} kB\nMemAvailable: {figure} kB\n",
+        f"cores={figure}\nquota={figure} {figure}\n",
+        f"R, {figure}, {figure}, 1, {figure}, {figure}\n",
+        f"GPU: 0\n    VRAM:\n        SIZE: {figure} GB\n",
+        f"0x1002|amdgpu|R|{figure}|{figure}|{figure}\n",
+        f"/dev/a {figure} {figure} {figure} 5% /\n",
+        figure,
+    ]
+    for line in lines:
+        parts = [f"MARK {fact.name}\n{line}" for fact in facts.FACTS]
+        found = facts.parse("\n".join(parts), "MARK")
+        profile = box_profile("b", None, found, None, at="")
+        assert profile.memory_total_bytes.value in (None, 1 << 34), line[:40]
+        assert all(gpu.memory_bytes.value is None for gpu in profile.accelerators), line[:40]
+        mtus = [one["mtu"] for one in (found["interfaces"] or {}).values()]
+        assert mtus in ([], [None], [1500]), line[:40]
+    assert throttle.parse_mac(f"CPU_Speed_Limit = {figure}") == {}
