@@ -56,7 +56,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--within",
         type=float,
         metavar="S",
-        help=f"with --capacity: try no rate that would end later (default {WITHIN_S:g} s)",
+        help=f"with --capacity: begin no run that would end later (default {WITHIN_S:g} s)",
     )
     parser.add_argument("--no-notebook", action="store_true", help="keep no entry of this run")
     add_json(parser)
@@ -83,7 +83,8 @@ def _capacity(ctx: Context, args: argparse.Namespace) -> int:
     seconds, seed = args.seconds or CAPACITY_SECONDS, seed_of(args)
     check_replay(args)
     workload = drawn_of(ctx, args, seconds, seed)
-    check_search(workload)
+    within_s = WITHIN_S if args.within is None else args.within
+    check_search(workload, seconds, within_s)
     if not args.json:
         ctx = without_outcome(ctx, "capacity")
 
@@ -94,7 +95,7 @@ def _capacity(ctx: Context, args: argparse.Namespace) -> int:
             workload,
             seconds=seconds,
             seed=seed,
-            within_s=args.within or WITHIN_S,
+            within_s=within_s,
             keep=not args.no_notebook,
         )
 

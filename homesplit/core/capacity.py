@@ -169,7 +169,7 @@ class CapacityResult(Struct, frozen=True, kw_only=True):
     loopback: bool | None = None
     ended: bool = True
     over: bool = False
-    """Whether the search's time was over before the rates lay close enough."""
+    """Whether the search was stopped for its time before the rates lay close enough."""
     entry: str | None = None
 
 
@@ -181,16 +181,19 @@ def expected_s(first: float, seconds: float, left_out_share: float) -> float:
 def capacity_of(
     trials: Sequence[Trial], loopback: bool | None = None, within_s: float | None = None
 ) -> CapacityResult:
-    """The result of a search that is over, after `within_s` because its time was."""
+    """The result of a search that is over; with `within_s` because its time would have been."""
     known = bounds(trials)
     why = None
-    if within_s is not None:
-        why = f"the search ended where its time did, {within_s:.0f} s (--within)"
-    elif not any(trial.completed for trial in trials):
+    if not any(trial.completed for trial in trials):
         why = "no data, no request was completed at any rate"
+    elif within_s is not None:
+        tried = counted(len(trials), "rate")
+        why = (
+            f"stopped after {tried}, the next run would have ended after {within_s:g} s (--within)"
+        )
     elif known.holds is None:
-        tried = min((t.rate_requests_per_s for t in trials), default=0.0)
-        why = f"no rate down to {rate(tried)} kept 90 % inside the targets"
+        lowest = min((t.rate_requests_per_s for t in trials), default=0.0)
+        why = f"no rate down to {rate(lowest)} kept 90 % inside the targets"
     elif known.fails is None:
         why = f"every rate up to {rate(known.holds)} kept the targets"
     return CapacityResult(
@@ -233,11 +236,12 @@ def _sentence(result: CapacityResult) -> str:
         return f"Search for capacity, not ended after {tried}{held}; the last, {last}."
     low, high = result.capacity_requests_per_s, result.high
     if result.over and low is not None:
-        below = f" and below {rate(high)}" if high else ""
-        return f"Capacity at least {rate(low)}{below}: {result.why}."
-    if result.capacity_requests_per_s is None or result.high is None:
+        return f"Capacity at least {rate(low)} ({_sure(high)}): {result.why}."
+    if low is None or high is None:
         return f"Capacity not found: {result.why}."
-    return (
-        f"Capacity {rate(result.capacity_requests_per_s)} (95 % confidence at each rate "
-        f"tried; {rate(result.high)} was too much or not shown to hold)."
-    )
+    return f"Capacity {rate(low)} ({_sure(high)})."
+
+
+def _sure(high: float | None) -> str:
+    above = f"; {rate(high)} was too much or not shown to hold" if high else ""
+    return f"95 % confidence at each rate tried{above}"

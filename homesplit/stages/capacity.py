@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -43,7 +44,7 @@ from homesplit.stages.target import Prepared, Target
 
 STAGE = "capacity"
 WITHIN_S = 1800.0
-"""A search ends after so long, whatever it has found, unless told otherwise."""
+"""A search begins no run that would end later, unless told otherwise."""
 
 
 async def find_capacity(
@@ -54,14 +55,14 @@ async def find_capacity(
     seconds: float,
     seed: int,
     keep: bool = True,
-    within_s: float = WITHIN_S,
+    within_s: float | None = WITHIN_S,
 ) -> CapacityResult:
     """Search from the workload's own rate; each run lasts `seconds` or until it has enough.
 
-    No run is begun that would end after `within_s`. Raises UsageError for a load without a rate
-    or targets, EngineError.
+    No run is begun that would end after `within_s`; None is as long as it takes. Raises UsageError
+    for a load without a rate or targets, or whose first run is longer than that, EngineError.
     """
-    first = check_search(workload)
+    first = check_search(workload, seconds, within_s)
     async with prepared(target) as server:
         # Drawn anew: a search before may have left its prompts in the prefix cache.
         salt = secrets.randbits(FRESH_BITS)
@@ -81,21 +82,33 @@ async def find_capacity(
     return result
 
 
-def check_search(workload: Workload) -> float:
-    """The rate that a search begins with; raises UsageError where there is nothing to search."""
+def check_search(workload: Workload, seconds: float, within_s: float | None) -> float:
+    """The rate that a search begins with.
+
+    Raises UsageError where there is nothing to search, or no time for the first run.
+    """
     first = workload.arrivals.rate_requests_per_s
     if workload.arrivals.kind == "closed" or not first:
         raise UsageError("capacity is a rate: give an open loop to start from, with --rate.")
     if workload.targets.ttft_s is None and workload.targets.tpot_s is None:
         raise UsageError("capacity needs a target.", do_next="Give --ttft or --tpot.")
+    length_s = _length_s(first, seconds)
+    if within_s is not None and length_s > within_s:
+        enough = f"so that {LEAST_REQUESTS} requests count" if length_s > seconds else "as asked"
+        raise UsageError(
+            f"the first rate, {say.rate(first)}, is tried for {say.seconds(length_s)}, {enough}, "
+            f"and the whole search may take {say.seconds(within_s)}.",
+            do_next=f"Give --within {math.ceil(length_s)} or more; a search tries several rates. "
+            "Or begin with a higher --rate.",
+        )
     return first
 
 
 class _Budget:
     """How much of the time for a search is left."""
 
-    def __init__(self, within_s: float) -> None:
-        self._ends = time.monotonic() + within_s
+    def __init__(self, within_s: float | None) -> None:
+        self._ends = time.monotonic() + (math.inf if within_s is None else within_s)
         self.over = False
 
     def allows(self, length_s: float) -> bool:
@@ -108,13 +121,16 @@ def _length_s(rate: float, seconds: float) -> float:
     return max(seconds, run_s(rate, 2 * EDGE_SHARE))
 
 
-def _outlook(first: float, seconds: float, within_s: float) -> str:
+def _outlook(first: float, seconds: float, within_s: float | None) -> str:
     """How long it will take, before it does."""
     each, whole = _length_s(first, seconds), expected_s(first, seconds, 2 * EDGE_SHARE)
+    limit_s = math.inf if within_s is None else within_s
+    higher = "higher ones shorter, " if each > seconds else ""
+    end = f", and no run is begun that would end after {say.seconds(limit_s)}" if within_s else ""
     return (
-        f"Searching for the capacity: each rate is tried for {say.seconds(each)} or longer, so "
-        f"that {LEAST_REQUESTS} requests count; about {say.seconds(min(whole, within_s))} in all, "
-        f"and no rate is begun that would end after {say.seconds(within_s)}."
+        f"Searching for the capacity: the first rate is tried for {say.seconds(each)}, {higher}"
+        f"lower ones longer, so that {LEAST_REQUESTS} requests count each time; "
+        f"about {say.seconds(min(whole, limit_s))} in all{end}."
     )
 
 
@@ -134,7 +150,8 @@ async def _search(
     number = 0
     while (rate := next_rate(trials, first)) is not None:
         length_s = _length_s(rate, seconds)
-        if not budget.allows(length_s):
+        # Of the first it is known to fit: else the search had been refused.
+        if trials and not budget.allows(length_s):
             break
         told = f"Trying {say.rate(rate)} for {say.seconds(length_s)}."
         ctx.emit(StageStarted(stage=STAGE, sentence=told))
@@ -175,7 +192,7 @@ class _Kept:
         server: Prepared,
         workload: Workload,
         seconds: float,
-        within_s: float,
+        within_s: float | None,
         seeds: Mapping[str, int],
     ) -> None:
         status = server.status

@@ -24,7 +24,7 @@ from homesplit.core.window import Window
 from homesplit.core.workload import Workload
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench
-from homesplit.stages.capacity import WITHIN_S, find_capacity
+from homesplit.stages.capacity import find_capacity
 from homesplit.stages.compare import compare, mode_words
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import add_note, show_entry
@@ -204,6 +204,8 @@ def _replayed(entry: Entry, raw: Raw, workload: Workload, seconds: float) -> Loa
 async def _capacity_again(ctx: Context, entry: Entry, target: Target) -> Again:
     settings = entry.about.settings
     workload = _workload(settings)
+    # A search of before there was a limit took as long as it needed.
+    within_s = settings.get("within_s")
     async with _in_its_mode(ctx, entry, target):
         found = await find_capacity(
             ctx,
@@ -211,7 +213,7 @@ async def _capacity_again(ctx: Context, entry: Entry, target: Target) -> Again:
             workload,
             seconds=float(settings["seconds"]),
             seed=entry.about.seeds["load"],
-            within_s=float(settings.get("within_s") or WITHIN_S),
+            within_s=None if within_s is None else float(within_s),
         )
     then = msgspec.convert(entry.body, CapacityResult)
     return str(found.entry), [capacity_again(then, found)]

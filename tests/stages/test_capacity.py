@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from homesplit.core.capacity import CLOSE, Trial, capacity_of, capacity_sentence, run_s
-from homesplit.core.entry import Entry
+from homesplit.core.entry import LOOPBACK_LABEL, Entry
 from homesplit.core.events import Event, Progress, StageStarted
 from homesplit.core.load import with_load
 from homesplit.core.window import EDGE_SHARE
 from homesplit.core.workload import Targets
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, make_load
-from homesplit.stages.capacity import capacity_document, find_capacity
+from homesplit.stages.capacity import capacity_document, check_search, find_capacity
 from homesplit.stages.notebook import list_entries, show_entry
 from tests.io.fake_openai import Manners, fake_server
 from tests.stages.test_compare import LOAD, context
@@ -86,44 +87,76 @@ async def test_a_load_without_a_rate_or_without_targets_is_refused(tmp_path: Pat
             await find_capacity(context(tmp_path), target, load, seconds=1.0, seed=1)
 
 
-async def test_how_long_a_search_takes_is_told_first_and_no_rate_is_begun_that_would_end_later(
+async def test_how_long_a_search_takes_is_told_first_and_no_run_is_begun_that_would_end_later(
     tmp_path: Path,
 ) -> None:
     told: list[Event] = []
     ctx = context(tmp_path, told)
-    load = with_load(LOAD, rate_requests_per_s=1.0, ttft_s=30.0, tpot_s=30.0)
+    load = with_load(LOAD, rate_requests_per_s=240.0, ttft_s=30.0, tpot_s=30.0)
     async with fake_server() as server:
         target = Target(url=server.url)
-        # At one request a second sixty that count take 75 s.
-        found = await find_capacity(ctx, target, load, seconds=0.3, seed=1, within_s=60.0)
+        # At 240 requests a second sixty that count take 0.3125 s: no time is left for two runs.
+        found = await find_capacity(ctx, target, load, seconds=0.2, seed=1, within_s=0.4)
     first = next(event.sentence for event in told if isinstance(event, StageStarted))
-    assert "each rate is tried for 75 s or longer" in first
-    assert "no rate is begun that would end after 60 s" in first
-    assert found.trials == () and found.over and found.capacity_requests_per_s is None
-    assert "the search ended where its time did, 60 s (--within)" in capacity_sentence(found)
-    assert list_entries(ctx)[0].about.settings["within_s"] == 60.0
+    assert "the first rate is tried for 0.31 s, higher ones shorter, lower ones longer" in first
+    assert "no run is begun that would end after 0.40 s" in first
+    assert [trial.runs for trial in found.trials] == [1] and found.over
+    stopped = "stopped after 1 rate, the next run would have ended after 0.4 s (--within)."
+    assert capacity_sentence(found).replace(f" ({LOOPBACK_LABEL})", "").endswith(stopped)
+    assert list_entries(ctx)[0].about.settings["within_s"] == 0.4
 
 
 @pytest.mark.parametrize(
-    ("inside", "said"),
+    ("rate", "seconds", "within_s", "said"),
     [
-        ((True,), "Capacity at least 2 requests/s: the search ended"),
-        ((True, False), "Capacity at least 2 requests/s and below 4 requests/s: the search ended"),
-        ((False,), "Capacity not found: the search ended"),
+        # Sixty requests that count, of a run whose first and last tenth don't.
+        (0.02, 30.0, 1800.0, "0.02 requests/s, is tried for 62.5 min, so that 60 requests count"),
+        (40.0, 90.0, 60.0, "40 requests/s, is tried for 90 s, as asked"),
     ],
 )
-def test_a_search_whose_time_was_over_tells_what_it_has_shown(
-    inside: tuple[bool, ...], said: str
+async def test_a_search_without_time_for_its_first_run_is_refused_with_the_time_it_takes(
+    tmp_path: Path, rate: float, seconds: float, within_s: float, said: str
+) -> None:
+    load = with_load(LOAD, rate_requests_per_s=rate)
+    # Nobody listens there: it is told before anybody is asked.
+    target = Target(url="http://127.0.0.1:9")
+    with pytest.raises(UsageError, match=said) as refused:
+        await find_capacity(
+            context(tmp_path), target, load, seconds=seconds, seed=1, within_s=within_s
+        )
+    least = re.search(r"--within (\d+) or more", str(refused.value))
+    assert least is not None
+    for enough in (float(least[1]), None):
+        assert check_search(load, seconds, enough) == rate
+    with pytest.raises(UsageError):
+        check_search(load, seconds, float(least[1]) - 1.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        ((1.0,), "Capacity at least 2 requests/s (95 % confidence at each rate tried): stopped"),
+        (
+            (1.0, 0.0),
+            "Capacity at least 2 requests/s (95 % confidence at each rate tried; "
+            "4 requests/s was too much or not shown to hold): stopped after 2 rates, ",
+        ),
+        ((0.0,), "Capacity not found: stopped after 1 rate, the next run would have ended after "),
+        ((None,), "Capacity not found: no data, no request was completed at any rate."),
+    ],
+)
+def test_a_search_that_was_stopped_for_its_time_tells_what_it_has_shown(
+    share: tuple[float | None, ...], said: str
 ) -> None:
     trials = [
         Trial(
             rate_requests_per_s=2.0 * (number + 1),
             offered=100,
-            inside=100 if each else 0,
-            completed=100,
+            inside=int(100 * (each or 0.0)),
+            completed=0 if each is None else 100,
         )
-        for number, each in enumerate(inside)
+        for number, each in enumerate(share)
     ]
     found = capacity_of(trials, None, 60.0)
     assert capacity_sentence(found).startswith(said)
-    assert found.over and capacity_sentence(found).endswith("60 s (--within).")
+    assert found.over and ("60 s (--within)." in capacity_sentence(found)) == (share != (None,))

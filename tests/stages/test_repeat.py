@@ -211,12 +211,17 @@ async def test_a_search_for_capacity_is_repeated_in_its_own_mode_and_held_agains
         await find_capacity(ctx, target, load, seconds=0.3, seed=1)
         before = router.setting
         entry, raw = show_entry(ctx, "1")
+        # As searches were before they had a limit.
+        settings = {k: v for k, v in entry.about.settings.items() if k != "within_s"}
+        entry = replace(entry, about=replace(entry.about, settings=settings))
         router.choose(ModeSetting(mode="split", prefill_box="a", decode_box="b"))
         found = await repeat(ctx, entry, raw, target)
     assert repeatable(entry, raw) and needs_server(entry)
     assert before in router.switches and router.setting.mode == "split"
     (figure,) = found.changes
     assert isinstance(figure, Figure) and figure.name == "capacity" and figure.differs is None
+    again = next(one for one in list_entries(ctx) if one.id == found.entry)
+    assert again.about.settings["within_s"] is None
     assert LOOPBACK_LABEL in found.sentence
 
 
