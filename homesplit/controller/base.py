@@ -80,6 +80,11 @@ class Base(StageRunner):
                 "the engine can't be reached just now",
                 do_next="It is tried again by itself: wait until it is back.",
             )
+        if self.running("begin") or self.running("status"):
+            return EngineError(
+                "what runs on the boxes is still being looked at",
+                do_next="Wait until its mode is shown, then press again.",
+            )
         return EngineError("nothing is running", do_next="Deploy first (3).")
 
     def deployed_boxes(self) -> tuple[str, ...]:

@@ -114,8 +114,10 @@ def latest_fault(engine: Engine, now_s: float, window_s: float) -> Line | None:
     found = [fault for fault in engine.faults if fault.at_s > now_s - window_s]
     if not found:
         return None
-    mark = Span("✓ ", "good") if found[-1].kind == MENDED else Span("✗ fault ", "bad")
-    return line(mark, clean(found[-1].sentence))
+    # What a lost router had to tell comes late.
+    newest = max(found, key=lambda fault: fault.at_s)
+    mark = Span("✓ ", "good") if newest.kind == MENDED else Span("✗ fault ", "bad")
+    return line(mark, clean(newest.sentence))
 
 
 # ----------------------------------------------------------------------------- status

@@ -509,3 +509,24 @@ async def test_a_load_stopped_while_its_server_is_asked_who_it_is_is_off_and_no_
     stage = controller.state.stage("bench")
     assert (stage.status, stage.sentence) == ("done", "The load is off.")
     assert controller.state.failures == ()
+
+
+async def test_what_needs_the_engine_says_whether_it_is_looked_for_still_or_not_there() -> None:
+    controller = Controller()
+    controller.attach()
+    never = asyncio.Event()
+
+    async def looks(ctx: Context) -> None:
+        await never.wait()
+
+    told: list[str] = []
+    for looking in (True, False):
+        if looking:
+            controller.start("status", looks)
+        controller.start_load()
+        told += [one.what for one in controller.state.failures]
+        controller.dismiss_failure()
+        controller.cancel("status")
+        await controller.ended("status")
+    assert told == ["what runs on the boxes is still being looked at", "nothing is running"]
+    await controller.close()

@@ -193,6 +193,10 @@ def test_a_fault_is_told_and_then_that_it_is_mended_until_the_strips_have_passed
         "✓ borea is as before.",
     ]
     assert latest_fault(engine, 121.0, 10.0) is None
+    late = Fault(at_s=104.0, box="borea", kind="worker_lost", sentence="borea was lost.")
+    told = latest_fault(Engine(faults=(broken, mended, late)), 112.0, 10.0)
+    assert told is not None
+    assert plain([told]) == "✓ borea is as before."
 
 
 def test_the_history_has_a_median_for_each_ten_seconds_and_gaps_where_nothing_ended() -> None:
