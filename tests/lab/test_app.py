@@ -104,6 +104,8 @@ def test_what_goes_wrong_on_the_road_is_told_by_the_screens_and_can_be_mended(
         terminal.wait_for_end()
 
 
+MOST_WAITS = 300
+"""Seconds until a fault of ten seconds is over also on a computer that has other work."""
 MOST_TRIES = 12
 """Keys that are typed while one question goes and the next has not come are lost."""
 
@@ -253,14 +255,14 @@ def boxes_are_broken_by_key_and_mend(terminal: Terminal) -> None:
 
 
 def a_fault_is_told_and_undone(terminal: Terminal, place: str, told: str) -> None:
-    """The first or the last of the list; the strips tell its beginning and its end."""
+    """The first or the last of the list is told below the strips; then another may be picked."""
     a_fault_is_asked_for(terminal)
     terminal.press(place, "Enter")
-    found = re.compile(rf"✗ fault {told} (\w+)")
-    shown = terminal.wait_until(lambda shown: bool(found.search(shown)), found.pattern)
-    box = found.findall(shown)[0]
-    ends = (f"{box} is as before.", f"✓mended {box}")
-    terminal.wait_until(lambda shown: any(end in shown for end in ends), f"{ends}", LONG_S)
+    said(terminal, f"✗ fault {told}")
+    # That it is over is told too, but what the router then has to tell may stand in its place.
+    a_fault_is_asked_for(terminal)
+    terminal.press("Escape")
+    terminal.wait_until(lambda shown: "Break something" not in shown, "Monitor again")
     terminal.wait_until(
         lambda shown: not any(word in shown for word in ("is not heard", "does not answer")),
         "both boxes again",
@@ -269,8 +271,8 @@ def a_fault_is_told_and_undone(terminal: Terminal, place: str, told: str) -> Non
 
 
 def a_fault_is_asked_for(terminal: Terminal) -> None:
-    """One that has just been told as mended may be on for a moment more."""
-    for _ in range(MOST_TRIES):
+    """There is a list once none is on."""
+    for _ in range(MOST_WAITS):
         terminal.press("i")
         shown = terminal.wait_until(
             lambda shown: "Break something" in shown or "is on already" in shown, "a list"
