@@ -135,7 +135,8 @@ def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
         # Of the requests that can be judged in both, the other had more inside.
         best, second, low, high = second, best, -high, -low
     won = low > 0.0
-    near = [best, second] if won else [best, *(m for m in others if _untold(best, m))]
+    alone = won or _untellable(best, second)
+    near = [best, second] if alone else [best, *(m for m in others if _untold(best, m))]
     told = _won(best, second, low, high) if won else _no_winner(near, second, low, high)
     words = f"{told}; {_latency_words(near)}{_lump_words(best, second)}."
     return Verdict(
@@ -157,7 +158,7 @@ def _won(best: ModeRuns, second: ModeRuns, low: float, high: float) -> str:
 def _no_winner(near: Sequence[ModeRuns], second: ModeRuns, low: float, high: float) -> str:
     best, named = near[0], listed([mode.name for mode in near])
     within = f"95 % interval {span(low, high, 'requests/s', signed=True)}"
-    if _closed(best) and _lump_words(best, second):
+    if _untellable(best, second):
         return f"It can't be told whether {best.name} or {second.name} had more goodput ({within})"
     of_which = f", {best.name} less {second.name}" if len(near) > 2 else ""
     simple = min(near, key=_simplicity)
@@ -244,6 +245,11 @@ def _order(mode: ModeRuns) -> tuple[float, int]:
 
 def _closed(mode: ModeRuns) -> bool:
     return any(run.workload.arrivals.kind == "closed" for run in mode.runs)
+
+
+def _untellable(best: ModeRuns, second: ModeRuns) -> bool:
+    """Whether more goodput may be hidden in answers that can't be judged."""
+    return _closed(best) and bool(_lump_words(best, second))
 
 
 def _lump_words(*modes: ModeRuns) -> str:

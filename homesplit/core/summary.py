@@ -96,14 +96,20 @@ def summed(
     known = _rates_unknown if no_data else _as_they_are
     names = sorted({line.class_name for line in lines})
     of = {name: [line for line in lines if line.class_name == name] for name in names}
-    by_class = {name: known(_figures(of[name], targets, window_s)) for name in names}
+    intervals = _intervals(lines, known(whole), targets, window_s)
+    if len(names) == 1:
+        # The one class is the whole: its intervals take long and are the same.
+        by_class, class_intervals = {names[0]: known(whole)}, {names[0]: intervals}
+    else:
+        by_class = {name: known(_figures(of[name], targets, window_s)) for name in names}
+        class_intervals = {
+            name: _intervals(of[name], by_class[name], targets, window_s) for name in names
+        }
     return RunSummary(
         figures=known(whole),
         by_class=by_class,
-        intervals=_intervals(lines, known(whole), targets, window_s),
-        class_intervals={
-            name: _intervals(of[name], by_class[name], targets, window_s) for name in names
-        },
+        intervals=intervals,
+        class_intervals=class_intervals,
         left_out=left_out,
         window=seen,
         lateness_p99_s=_p99([log.lateness_s for log in counted]),

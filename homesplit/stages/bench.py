@@ -213,7 +213,10 @@ async def run_once(
         side = _server_side(timed, workload, _idle_w(ctx, server))
     status = await read_router_status(server.session, server.target.url, server.target.api_key)
     offered = replace(plan, seconds=load.offered_s)
-    summary = summarise(offered, load.logs, workload.targets, warm_up=warm_up, drain=drain)
+    # Beside the loop: intervals of many requests take seconds, and a screen is drawn meanwhile.
+    summary = await asyncio.to_thread(
+        summarise, offered, load.logs, workload.targets, warm_up=warm_up, drain=drain
+    )
     result = _result(server, status, workload, plan, load, side, salt, summary)
     result = replace(result, timed=timed)
     ctx.emit(LoadEnded(workload=workload.name, figures=result.summary.figures))

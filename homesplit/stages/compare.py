@@ -218,8 +218,19 @@ def check_modes(modes: Sequence[str]) -> None:
     """Raises UsageError for modes that no two boxes could be compared in."""
     if not modes:
         raise UsageError("--modes names no mode.")
-    boxes = ("one", "other")
-    _refuse_twice([parse_mode(text, ModeSetting(), boxes) for text in modes], modes)
+    told = [(text, parse_mode(text, ModeSetting(), ("one", "other"))) for text in modes]
+    # What hand-offs send where no word says it is what they send then: known once it is asked.
+    for open_wire in (True, False):
+        alike = [
+            (text, setting) for text, setting in told if _open_wire(text, setting) is open_wire
+        ]
+        _refuse_twice([setting for _, setting in alike], [text for text, _ in alike])
+
+
+def _open_wire(text: str, setting: ModeSetting) -> bool:
+    """Whether the words leave out what a hand-off sends."""
+    words = text.strip().replace("-", ":").split(":")
+    return setting.mode in ("split", "auto") and not set(words) & set(KV_WIRES)
 
 
 def mode_words(setting: ModeSetting) -> str:
@@ -290,7 +301,10 @@ async def _all_runs(
             keep = kept.keep(columns[index].name, turn + 1)
             own = columns[0].server
             runs[index].append(await _column_run(ctx, columns[index], own, asked, salt, keep))
-            made = modes[index] = _pooled(columns[index], runs[index], asked.load, outlooks, index)
+            # Beside the loop: intervals of many requests take seconds.
+            made = modes[index] = await asyncio.to_thread(
+                _pooled, columns[index], runs[index], asked.load, outlooks, index
+            )
             # Into the notebook before it is shown: nothing that was seen may be lost.
             kept.run_ended([mode for mode in modes if mode is not None], made)
             ctx.emit(_told(columns[index], made))

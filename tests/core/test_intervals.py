@@ -86,3 +86,10 @@ def test_every_percentile_of_a_run_and_of_its_classes_has_its_interval() -> None
 def test_a_figure_that_nothing_had_has_no_interval() -> None:
     refused = summed([[log(n, None) for n in range(9)]], WHOLE, 60.0, Targets(), left_out=0)
     assert set(refused.intervals.values()) == {None}
+
+
+def test_the_only_class_is_the_whole_and_its_intervals_are_not_drawn_again() -> None:
+    logs = [log(number, QUICK) for number in range(30)]
+    found = summed([logs], WHOLE, 60.0, Targets(ttft_s=1.0, tpot_s=None), left_out=0)
+    ((name, own),) = found.class_intervals.items()
+    assert own is found.intervals and found.by_class == {name: found.figures}

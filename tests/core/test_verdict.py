@@ -261,6 +261,11 @@ def test_users_who_wait_and_get_lumps_lose_to_none_by_them() -> None:
         "; answers that came at one moment can't be judged (30 of replica's): their goodput is "
         "only known to be at least what is told."
     )
+    # A third that nothing is told of has no part in the times either.
+    third = in_lumps(in_a_closed_loop("split", 1.0), 0)
+    beside = verdict([whole, lumps, third], None)
+    assert "replica" in beside.sentence and len(beside.about) == 2
+    assert f"whether {' or '.join(beside.about)} had more" in beside.sentence
     # Twice as many answers are more, also where all that can't be judged were inside.
     more = verdict([in_lumps(in_a_closed_loop("split", 0.5), 0), lumps], None)
     assert more.mode == "split" and more.low is not None and more.low > 0.8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from homesplit_engine.records import ModeSetting, WorkerStatus
 from msgspec.structs import replace
 
+from homesplit.core import summary
 from homesplit.core.calibration import Calibration
 from homesplit.core.compare_result import compare_document
 from homesplit.core.events import CompareRun, CompareVerdict, Event
@@ -20,7 +22,7 @@ from homesplit.errors import EngineError, UsageError
 from homesplit.io import calibration_store
 from homesplit.io.paths import Paths
 from homesplit.stages.bench import Target
-from homesplit.stages.compare import compare, parse_mode
+from homesplit.stages.compare import check_modes, compare, parse_mode
 from homesplit.stages.compare_texts import CHECKED_EACH
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import list_entries, show_entry
@@ -114,6 +116,28 @@ async def test_a_slower_mode_loses_and_the_verdict_is_in_the_notebook(
     assert result.sentence.count(". ") == 0 and compare_document(result)["sentence"] in str(told)
     _, raw = show_entry(context(tmp_path), entries[0].id)
     assert len(raw) == 4 and all(raw.values())
+
+
+async def test_figures_are_reckoned_beside_the_loop_that_draws_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[tuple[str, threading.Thread]] = []
+
+    def watched(name: str) -> Callable[..., Any]:
+        reckon = getattr(summary, name)
+
+        def noted(*told: Any, **more: Any) -> Any:
+            threads.append((name, threading.current_thread()))
+            return reckon(*told, **more)
+
+        return noted
+
+    monkeypatch.setattr("homesplit.stages.bench.summarise", watched("summarise"))
+    monkeypatch.setattr("homesplit.stages.compare.summed", watched("summed"))
+    async with fake_router(EVEN) as router:
+        await run(tmp_path, router.url, "colocated", seconds=0.3, repeats=2)
+    assert [name for name, _ in threads] == ["summarise", "summarise", "summed"]
+    assert threading.current_thread() not in [thread for _, thread in threads]
 
 
 async def test_every_run_is_in_the_notebook_before_it_is_told(tmp_path: Path) -> None:
@@ -234,6 +258,42 @@ def test_a_mode_is_written_with_how_it_reads_and_how_it_sends(
     now = ModeSetting(mode="split", prefill_box="a", decode_box="b", kv_wire="fp16")
     setting = parse_mode(text, now, ["a", "b"])
     assert (setting.prefill, setting.kv_wire) == (prefill, wire)
+
+
+@pytest.mark.parametrize(
+    "modes",
+    [
+        ("split", "split:same"),
+        ("split:int8", "auto", "split", "colocated", "replica"),
+        ("auto:whole:fp16", "auto:whole"),
+        ("colocated:whole", "colocated"),
+    ],
+)
+def test_what_only_the_deployment_can_tell_to_be_the_same_is_not_refused_before(
+    modes: tuple[str, ...],
+) -> None:
+    check_modes(modes)
+
+
+@pytest.mark.parametrize(
+    "modes",
+    [
+        ("split", "replica", "split:chunked"),
+        ("split:same", "auto", "split:chunked:same"),
+        ("colocated", "split", "colocated"),
+    ],
+)
+def test_one_mode_named_twice_is_refused_before_anybody_is_asked(modes: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=f"{modes[-1]} is named twice"):
+        check_modes(modes)
+
+
+async def test_a_mode_that_turns_out_to_be_another_is_refused_by_the_deployment(
+    tmp_path: Path,
+) -> None:
+    async with fake_router(EVEN) as router:
+        with pytest.raises(UsageError, match="split:same is named twice"):
+            await run(tmp_path, router.url, "split", "split:same")
 
 
 @pytest.mark.parametrize("text", ["replica:int8", "split:fp8", "split:int8:fp16", "split:"])
