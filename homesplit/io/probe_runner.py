@@ -23,6 +23,8 @@ from homesplit.errors import ProbeError, UnreachableError
 from homesplit.io.box import Box
 from homesplit.io.running import Running
 
+FACTS_S = 30.0
+"""For what a box says of itself, its slowest tools included."""
 BOX_S = 20.0
 """For a box's figures, loading torch included; a quiet box needs less than half of it."""
 _BOX_LIMIT_S = 30.0
@@ -65,7 +67,7 @@ def _reproducible(raw: bytes) -> bytes:
 async def gather_facts(box: Box) -> dict[str, Any]:
     """What the machine says of itself, by `sh` alone."""
     separator = secrets.token_hex(16)
-    output = await box.run(probe_facts.script(separator), timeout_s=30)
+    output = await box.run(probe_facts.script(separator), timeout_s=FACTS_S)
     return probe_facts.parse(output.stdout, separator)
 
 

@@ -19,6 +19,8 @@ from homesplit_probes import blas_file, facts
 from homesplit_probes.budget import OVER, Budget
 from homesplit_probes.report import SCHEMA, unknown
 
+_FACTS_S = 20
+
 
 def say(sentence: str) -> None:
     """Progress goes to standard error."""
@@ -26,16 +28,19 @@ def say(sentence: str) -> None:
 
 
 def gather_facts() -> Dict[str, Any]:
-    """All facts of this machine."""
+    """All facts of this machine; what lies behind one that hangs stays unknown."""
     separator = secrets.token_hex(16)
-    done = subprocess.run(
-        ["sh", "-c", facts.script(separator)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=20,
-        check=False,
-    )
-    return facts.parse(done.stdout.decode(errors="replace"), separator)
+    try:
+        told = subprocess.run(
+            ["sh", "-c", facts.script(separator)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_FACTS_S,
+            check=False,
+        ).stdout
+    except subprocess.TimeoutExpired as error:
+        told = error.output or b""
+    return facts.parse(told.decode(errors="replace"), separator)
 
 
 def measure_box(
@@ -69,6 +74,8 @@ def measure_box(
     answer["idle_w"] = meter.idle()
     with meter:
         answer["flops_per_s"] = compute.measure_compute(budget, blas or None, say)
+        # Told before a driver is asked again, which may hang.
+        tell(answer)
         answer["warnings"] = throttle.warnings(before, throttle.counts())
     answer["load_w"] = meter.under_load()
     tell(answer)

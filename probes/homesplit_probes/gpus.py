@@ -17,14 +17,20 @@ NVIDIA_FIELDS = (
     "temperature.gpu",
 )
 NVIDIA = (
-    "within 8 nvidia-smi --query-gpu=" + ",".join(NVIDIA_FIELDS) + " --format=csv,noheader,nounits"
+    "nvidia_hangs=; within 8 nvidia-smi --query-gpu="
+    + ",".join(NVIDIA_FIELDS)
+    + " --format=csv,noheader,nounits; hung $? && nvidia_hangs=yes"
 )
-MIG = "within 8 nvidia-smi -L"
-AMD = "within 8 amd-smi static --asic --vram --driver; within 8 amd-smi metric --mem-usage --power"
+MIG = '[ -n "$nvidia_hangs" ] || within 4 nvidia-smi -L'
+"""Asked behind `NVIDIA`: a tool that hangs is not asked twice."""
+AMD = (
+    "within 3 amd-smi static --asic --vram --driver; "
+    "hung $? || within 3 amd-smi metric --mem-usage --power"
+)
 GRAPHICS = (
     "for d in /sys/class/drm/card[0-9]*/device; do [ -r $d/vendor ] || continue; "
     'echo "$(cat $d/vendor)|$(basename "$(readlink $d/driver)")|'
-    '$(within 4 lspci -s "$(basename "$(readlink -f $d)")" | sed \'s/^[^ ]* [^:]*: //\')|'
+    '$(within 2 lspci -s "$(basename "$(readlink -f $d)")" | sed \'s/^[^ ]* [^:]*: //\')|'
     '$(cat $d/mem_info_vram_total)|$(cat $d/mem_info_vram_used)|$(cat $d/mem_info_gtt_total)"; '
     'done; [ "$(uname -s)" != Darwin ] || within 8 system_profiler SPDisplaysDataType'
 )

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from typing import List
 
-_WAIT_S = 5
+_WAIT_S, _END_S = 5, 1
 
 
 def said(command: List[str]) -> str:
     """The tool's standard output; nothing when it is missing or takes too long."""
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
             errors="replace",
-            timeout=_WAIT_S,
-            check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return ""
-    return done.stdout
+    try:
+        return process.communicate(timeout=_WAIT_S)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+    # One that waits for a broken device ends by no signal.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_END_S)
+    return ""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from homesplit_probes import __main__ as probes
 from homesplit_probes import compute, facts, figures, gpus, throttle
+from homesplit_probes.said import said as probes_said
 
 from homesplit.core.probed import box_profile
+from homesplit.io.probe_runner import FACTS_S
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -630,6 +634,61 @@ def test_a_tool_that_hangs_is_given_up_and_the_rest_is_told(tmp_path: Path) -> N
     tool(tmp_path, "nvidia-smi", "sleep 600")
     asked = facts.WITHIN + command("nvidia").replace("within 8 ", "within 0.2 ")
     assert said(tmp_path, f"{asked}; echo and on") == "and on\n"
+
+
+def test_a_tool_that_hears_no_signal_is_given_up(tmp_path: Path) -> None:
+    tool(tmp_path, "deaf", "trap '' TERM; sleep 60; echo late")
+    assert said(tmp_path, f"{facts.WITHIN}within 0.2 deaf; echo and on") == "and on\n"
+
+
+def test_a_driver_that_hangs_is_not_asked_twice(tmp_path: Path) -> None:
+    for name, asked in (("nvidia-smi", ("nvidia", "mig")), ("amd-smi", ("amd",))):
+        # As it ends where it is given up.
+        tool(tmp_path, name, f"echo asked >>{tmp_path}/log; exit 124")
+        script = facts.WITHIN + "; ".join(map(command, asked))
+        script = re.sub(r"within \d+ ", "within 100 ", script)
+        said(tmp_path, script)
+        assert (tmp_path / "log").read_text() == "asked\n"
+        tool(tmp_path, name, f"echo asked >>{tmp_path}/log")
+        said(tmp_path, script)
+        assert (tmp_path / "log").read_text() == "asked\n" * 3
+        (tmp_path / "log").unlink()
+
+
+def test_tools_that_all_hang_are_given_up_before_the_desk_stops_waiting() -> None:
+    waits = re.findall(r"within (\d+) (\S+)", "; ".join(fact.command for fact in facts.FACTS))
+    longest = [int(seconds) + 1 for seconds, tool in waits if tool != "system_profiler"]
+    assert len(longest) == 6 and sum(longest) < FACTS_S
+
+
+def test_facts_in_front_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hanging(command: list[str], **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, 1, output=command[-1].encode())
+
+    def script(mark: str) -> str:
+        return f"{mark} load\n0.5 1 1\n{mark} disk\n"
+
+    monkeypatch.setattr(facts, "script", script)
+    monkeypatch.setattr(subprocess, "run", hanging)
+    found = probes.gather_facts()
+    assert (found["load"], found["disk"]) == (0.5, None)
+
+
+def test_a_tool_that_no_signal_ends_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[subprocess.Popen[str]] = []
+    kill = subprocess.Popen[str].kill
+    monkeypatch.setattr("homesplit_probes.said._WAIT_S", 0.1)
+    monkeypatch.setattr("homesplit_probes.said._END_S", 0.1)
+
+    def deaf(process: subprocess.Popen[str]) -> None:
+        left.append(process)
+
+    monkeypatch.setattr(subprocess.Popen, "kill", deaf)
+    assert probes_said(["sleep", "60"]) == ""
+    (process,) = left
+    assert process.poll() is None
+    kill(process)
+    process.communicate()
 
 
 def test_where_no_tool_can_be_given_up_all_are_waited_for(tmp_path: Path) -> None:
