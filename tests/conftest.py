@@ -43,7 +43,8 @@ def gpu_needs() -> str | None:
         import torch
     except ImportError:
         return "torch is not installed"
-    return None if torch.cuda.is_available() else "no CUDA device"
+    there = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return None if there else f"torch {torch.__version__} finds neither a CUDA nor an Apple GPU"
 
 
 NEEDS: dict[str, Callable[[], str | None]] = {

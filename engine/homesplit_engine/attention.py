@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -88,6 +88,24 @@ class LayerSeen:
         self.window = window
 
 
+class StaticAttention(Protocol):
+    """A step that attends in its own way, by shapes alone (`graphs.StaticStep`)."""
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> torch.Tensor:
+        """One layer; as `Plug.attend_rows`."""
+        ...
+
+
 class Plug:
     """The attention function of one model; `name` is its `attn_implementation`."""
 
@@ -97,6 +115,8 @@ class Plug:
 
         self.name = f"homesplit-{next(_numbers)}"
         self.step: Step | None = None
+        self.static: StaticAttention | None = None
+        """Set while a step of fixed shapes is computed, instead of `step`."""
         self.seen: dict[int, LayerSeen] = {}
         """Filled when a layer is called while no step is set: the model is being looked at."""
         AttentionInterface.register(self.name, self.attend)
@@ -148,6 +168,10 @@ class Plug:
         """One layer of one step; returns tokens x (heads * head_dim)."""
         step = self.step
         if step is None:
+            if self.static is not None:
+                return self.static.attend(
+                    layer, query, key, value, scaling=scaling, window=window, softcap=softcap
+                )
             return self._look(layer, query, key, value, scaling, window, softcap)
         step.pool.store(layer, step.slots, key, value)
         if step.layer_done is not None:
@@ -190,7 +214,7 @@ class Plug:
         float_mask = torch.zeros(mask.shape, dtype=query.dtype, device=query.device)
         float_mask.masked_fill_(~mask, float("-inf"))
         grouped, k, v = _grouped(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1))
-        return _rows(_plain(grouped, k, v, float_mask, scaling, softcap))
+        return _rows(plain_attention(grouped, k, v, float_mask, scaling, softcap))
 
 
 class _How:
@@ -236,7 +260,7 @@ class _How:
         if self.softcap is None:
             out = scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=self.scaling)
         else:
-            out = _plain(grouped, k, v, mask, self.scaling, self.softcap)
+            out = plain_attention(grouped, k, v, mask, self.scaling, self.softcap)
         return _rows(out)
 
     def spell_out(self, query: torch.Tensor, kv_heads: int, out: torch.Tensor) -> None:
@@ -265,7 +289,7 @@ class _How:
         k, v = self._seen(span)
         grouped = query.reshape(1, len(k), -1, query.shape[-1])
         if self.softcap is not None:
-            out = _plain(grouped, k.mT[None], v[None], None, self.scaling, self.softcap)
+            out = plain_attention(grouped, k.mT[None], v[None], None, self.scaling, self.softcap)
         else:
             out = scaled_dot_product_attention(grouped, k.mT[None], v[None], scale=self.scaling)
         return out.reshape(1, -1)
@@ -302,7 +326,7 @@ def _grouped(
     return grouped, key.unsqueeze(1).expand(shape), value.unsqueeze(1).expand(shape)
 
 
-def _plain(
+def plain_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,

@@ -5,6 +5,8 @@
 Token-major, so that the KV of a run of tokens is one stretch of bytes for K and one for V:
 that is what a hand-off sends. A request whose blocks are neighbours is read in place; else
 its slots are gathered.
+
+With `spare` one more slot lies behind those of the blocks; no request's token is ever there.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import torch
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from homesplit_engine.devices import Threads
 from homesplit_engine.first_touch import FirstTouch, Stretch
 from homesplit_engine.large_pages import LargePages
 from homesplit_engine.pages import blocks_for
@@ -55,6 +58,11 @@ class Place:
         self.first: int | None = None
         """The first slot when all blocks are neighbours, else None."""
 
+    @property
+    def blocks(self) -> list[int]:
+        """The blocks as last taken in; another list once they are others."""
+        return self._blocks
+
     def follow(self, blocks: Sequence[int]) -> bool:
         """Takes in the request's blocks, which mostly grew by none or one since last time.
 
@@ -92,12 +100,22 @@ class KvPool:
     """All KV of one worker."""
 
     def __init__(
-        self, shape: KvShape, *, blocks_total: int, block_tokens: int, device: torch.device
+        self,
+        shape: KvShape,
+        *,
+        blocks_total: int,
+        block_tokens: int,
+        device: torch.device,
+        spare: bool = False,
     ) -> None:
         self.shape = shape
         self.block_tokens = block_tokens
         self.device = device
+        self.threads = Threads(device)
         slots = blocks_total * block_tokens
+        self.spare = slots if spare else None
+        """The slot that belongs to no block; None where there is none."""
+        slots += spare
         memory = LargePages()
         self.layers = [
             _empty((2, slots, heads, width), shape.dtype, device, memory)
@@ -151,7 +169,7 @@ class KvPool:
         pool = self.layers[layer]
         if place.first is not None:
             return pool[:, place.first + start : place.first + end]
-        return pool.index_select(1, place.index(start, end))
+        return pool.index_select(1, self._index(place, start, end))
 
     def copy_in(self, layer: int, place: Place, start: int, values: torch.Tensor) -> None:
         """Puts K and V of tokens from `start` on where they belong; shape as `read`."""
@@ -160,7 +178,16 @@ class KvPool:
         if place.first is not None:
             pool[:, place.first + start : place.first + end].copy_(values)
         else:
-            pool.index_copy_(1, place.index(start, end), values.to(pool.device))
+            pool.index_copy_(1, self._index(place, start, end), values.to(pool.device))
+
+    def _index(self, place: Place, start: int, end: int) -> torch.Tensor:
+        """As `place.index`, for a hand-off's thread.
+
+        On a GPU made anew: what another thread has queued to be made may not be there yet.
+        """
+        if self.device.type == "cpu":
+            return place.index(start, end)
+        return torch.tensor(place.slots(start, end), device=self.device)
 
 
 def _stretches(layers: Sequence[torch.Tensor]) -> list[Stretch]:

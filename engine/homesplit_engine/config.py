@@ -46,6 +46,8 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     dtype: str = "float32"
     weights: str = "same"
     """`same` as `dtype`, or `int8`: linear layers quantised (CPU, float32)."""
+    cuda_graphs: bool = True
+    """Record decode steps where the device is CUDA; elsewhere it means nothing."""
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
     """Cores to pin to; None leaves it to the system."""

@@ -15,6 +15,7 @@ import torch
 from homesplit_engine.attention import Plug, UnsupportedAttention
 from homesplit_engine.cache import KvShape
 from homesplit_engine.compiled.warm import compile_all
+from homesplit_engine.devices import why_no_device
 from homesplit_engine.fingerprint import fingerprint, fingerprint_fields
 from homesplit_engine.kernels import (
     can_hasten,
@@ -70,6 +71,9 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
         raise ModelError(f"dtype {dtype!r} is not known; one of: {', '.join(DTYPES)}")
     if weights not in WEIGHTS:
         raise ModelError(f"weights {weights!r} are not known; one of: {', '.join(WEIGHTS)}")
+    no_device = why_no_device(device)
+    if no_device is not None:
+        raise ModelError(f"{no_device}; choose another device for this box")
     no_int8 = why_no_int8(torch.device(device), DTYPES[dtype]) if weights == "int8" else None
     if no_int8 is not None:
         raise ModelError(f"{no_int8}; leave the weights as they are, or choose another dtype")
@@ -153,6 +157,11 @@ def max_context_of(config: Any) -> int:
     return longest
 
 
+def slack_of(dtype: torch.dtype) -> float:
+    """How far two ways to the same logits may lie apart, as a share of the largest."""
+    return 1e-3 if dtype == torch.float32 else 0.1
+
+
 def _rope_types(config: Any) -> set[str]:
     settings: Any = getattr(config, "rope_parameters", None) or {}
     found = [settings, *(v for v in settings.values() if isinstance(v, dict))]
@@ -174,7 +183,10 @@ def _load(model_dir: Path, device: str, dtype: torch.dtype) -> Any:
         )
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{model_dir}: the model can't be loaded: {error}") from error
-    return model.to(device).eval()
+    try:
+        return model.to(device).eval()
+    except RuntimeError as error:
+        raise ModelError(f"{model_dir.name} can't be put onto {device}: {error}") from error
 
 
 def _looked_at(
@@ -215,9 +227,8 @@ def _looked_at(
     kinds: Any = getattr(config, "layer_types", None) or ["full_attention"] * layers
     if any(k == "sliding_attention" and o.window is None for k, o in zip(kinds, seen, strict=True)):
         raise ModelError(f"{name} has sliding-window layers that do not tell their window")
-    slack = 1e-3 if dtype == torch.float32 else 0.1
     scale = float(own.abs().max()) + 1e-6
-    if ours.shape != own.shape or float((ours - own).abs().max()) > slack * scale:
+    if ours.shape != own.shape or float((ours - own).abs().max()) > slack_of(dtype) * scale:
         raise ModelError(
             f"{name}: its logits under this engine's attention differ from its own; it has a "
             "kind of attention layer that this engine does not do"

@@ -31,7 +31,7 @@ def answer(model: Any, tokenizer: Any, job: dict[str, Any]) -> dict[str, Any]:
     """The greedy continuation of one prompt, with an explicit attention mask and no padding."""
     import torch
 
-    ids = torch.tensor([_prompt_ids(tokenizer, job)])
+    ids = torch.tensor([_prompt_ids(tokenizer, job)], device=model.device)
     config = copy.deepcopy(model.generation_config)
     config.pad_token_id = config.pad_token_id or 0
     if job.get("ignore_eos"):

@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from homesplit_engine.attention import Span, Step
 from homesplit_engine.cache import KvPool, Place
+from homesplit_engine.devices import check_alive, finish
+from homesplit_engine.graphs import Graphs
 from homesplit_engine.model import LoadedModel
 from homesplit_engine.request import Request
 from homesplit_engine.sampling import Choice, Row, choose
@@ -26,17 +28,68 @@ class StepResult(Struct, frozen=True, kw_only=True):
     """Requests whose logits were not numbers; they have no token."""
 
 
+Part = tuple[Request, int, int, bool]
+
+
 class Runner:
     """Computes the steps of one model on one pool."""
 
-    def __init__(self, loaded: LoadedModel, pool: KvPool) -> None:
+    def __init__(self, loaded: LoadedModel, pool: KvPool, *, graphs: bool = False) -> None:
+        """With `graphs` decode steps are recorded (CUDA, and a pool with a spare slot)."""
         self.loaded = loaded
         self.pool = pool
+        self.graphs = Graphs(loaded, pool, eager=self.decoded) if graphs else None
+        self._gpu = loaded.device.type != "cpu"
 
     def run(self, plan: StepPlan, layer_done: Callable[[int], None] | None = None) -> StepResult:
-        """Computes a plan. `layer_done` is told each layer whose KV is in the pool."""
+        """Computes a plan. `layer_done` is told each layer whose KV is in the pool.
+
+        On a GPU "in the pool" means that it is queued to be (`Threads.mark`); when this returns,
+        everything is computed. Raises DeviceLost when it computes nothing any more.
+        """
+        if not self._gpu:
+            return self._run(plan, layer_done)
+        try:
+            with self.pool.threads.computing():
+                return self._run(plan, layer_done)
+        except RuntimeError as error:
+            check_alive(self.loaded.device, error)
+            raise
+
+    def _run(self, plan: StepPlan, layer_done: Callable[[int], None] | None) -> StepResult:
+        if self.graphs is not None and plan.decode and not plan.prefill:
+            return self._replayed(self.graphs, plan.decode, layer_done)
         parts = [(work.request, work.start, work.tokens, work.last) for work in plan.prefill]
         parts += [(request, request.computed, 1, True) for request in plan.decode]
+        logits, sampled = self.logits(parts, layer_done)
+        if self._gpu and not sampled:
+            # Nobody asks for a value, which would be waiting; the step's time is to be its own.
+            finish(self.loaded.device)
+        return _chosen(logits, sampled)
+
+    def _replayed(
+        self,
+        graphs: Graphs,
+        requests: Sequence[Request],
+        layer_done: Callable[[int], None] | None,
+    ) -> StepResult:
+        logits = graphs.logits(requests, [self.place(request) for request in requests])
+        if layer_done is not None:
+            for layer in range(self.pool.shape.layers):
+                layer_done(layer)
+        return _chosen(logits, requests)
+
+    def decoded(self, requests: Sequence[Request]) -> torch.Tensor:
+        """The logits after each request's newest token, computed without graphs."""
+        return self.logits([(request, request.computed, 1, True) for request in requests])[0]
+
+    def logits(
+        self, parts: Sequence[Part], layer_done: Callable[[int], None] | None = None
+    ) -> tuple[torch.Tensor, list[Request]]:
+        """Computes parts of requests: the logits after each that is a last one, and whose.
+
+        A part is a request, its first token, how many, and whether its next one is wanted.
+        """
         token_ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
@@ -52,8 +105,7 @@ class Runner:
             if last:
                 sampled.append(request)
                 rows.append(len(token_ids) - 1)
-        logits = self._logits(token_ids, positions, slots, spans, rows, layer_done)
-        return _chosen(logits, sampled)
+        return self._logits(token_ids, positions, slots, spans, rows, layer_done), sampled
 
     def place(self, request: Request) -> Place:
         """Where a request's tokens lie; follows its growing list of blocks."""

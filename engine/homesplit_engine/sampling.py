@@ -12,6 +12,9 @@ from msgspec import Struct
 
 from homesplit_engine.wire.messages import SamplingParams
 
+_DRAWS_ON = ("cpu", "cuda")
+"""Tokens are drawn with double precision, which MPS has not; that one's memory is the CPU's too."""
+
 
 class Choice(Struct, frozen=True, kw_only=True):
     """One chosen token, with log-probabilities where they were asked for."""
@@ -38,6 +41,8 @@ def uniform(seed: int, index: int) -> float:
 
 def choose(logits: torch.Tensor, rows: Sequence[Row]) -> list[Choice | None]:
     """One token a row of `logits` (rows x vocabulary, float); None where it is not finite."""
+    if logits.device.type not in _DRAWS_ON:
+        logits = logits.cpu()
     greedy, finite = _best(logits)
     return [
         (_choose_row(logits[at], row, greedy[at]) if finite[at] else None)

@@ -60,14 +60,21 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def config_of(kind: str, **changes: Any) -> Any:
+    """The configuration of a tiny model."""
+    import transformers
+
+    config_name, extra = KINDS[kind]
+    settings = dict(extra) if kind == "gpt2" else _COMMON | extra
+    return getattr(transformers, config_name)(**(settings | changes))
+
+
 def make_model(folder: Path, kind: str = "llama", *, seed: int = 0, **changes: Any) -> Path:
     """Writes a tiny random model of a real class as a Hugging Face folder."""
     import torch
     import transformers
 
-    config_name, extra = KINDS[kind]
-    settings = dict(extra) if kind == "gpt2" else _COMMON | extra
-    config: Any = getattr(transformers, config_name)(**(settings | changes))
+    config = config_of(kind, **changes)
     torch.manual_seed(seed)
     model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
@@ -79,13 +86,14 @@ def make_model(folder: Path, kind: str = "llama", *, seed: int = 0, **changes: A
     return folder
 
 
-def generate(folder: Path, prompt: Sequence[int], tokens: int) -> list[int]:
+def generate(folder: Path, prompt: Sequence[int], tokens: int, *, device: str = "cpu") -> list[int]:
     """Transformers' own greedy continuation, with an explicit mask; ends at the end token."""
     import torch
     import transformers
 
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
-    ids = torch.tensor([list(prompt)])
+    model.to(device)
+    ids = torch.tensor([list(prompt)], device=device)
     with torch.inference_mode():
         output = model.generate(
             ids,

@@ -66,16 +66,19 @@ def cut(shape: KvShape, piece: Piece, wire: KvWire = "same") -> Iterator[Piece]:
         )
 
 
-def pack(pool: KvPool, place: Place, piece: Piece, wire: KvWire = "same") -> memoryview:
-    """A copy of the piece's KV as bytes."""
+def pack(
+    pool: KvPool, place: Place, piece: Piece, wire: KvWire = "same", mark: Any = None
+) -> memoryview:
+    """A copy of the piece's KV as bytes; `mark` is when it was in the pool (`Threads.mark`)."""
     frame = torch.empty(piece_bytes(pool.shape, piece, wire), dtype=torch.uint8)
     at = 0
-    for layer in range(piece.layer, piece.layer + piece.layers):
-        values = pool.read(layer, place, piece.start, piece.end)
-        for part in _encoded(values, wire):
-            size = part.numel() * part.itemsize
-            _put(frame[at : at + size], part)
-            at += size
+    with pool.threads.reading(mark):
+        for layer in range(piece.layer, piece.layer + piece.layers):
+            values = pool.read(layer, place, piece.start, piece.end)
+            for part in _encoded(values, wire):
+                size = part.numel() * part.itemsize
+                _put(frame[at : at + size], part)
+                at += size
     array: Any = frame.numpy()
     return memoryview(array)
 
@@ -88,12 +91,13 @@ def unpack(
     # A read-only buffer is fine: it is only copied from.
     received = torch.frombuffer(frame, dtype=torch.uint8)
     at = 0
-    for layer in range(piece.layer, piece.layer + piece.layers):
-        size = layer_wire_bytes(pool.shape, layer, wire) * tokens
-        shape = (2, tokens, pool.shape.kv_heads[layer], pool.shape.head_dim[layer])
-        values = _decoded(received[at : at + size], shape, pool.shape.dtype, wire)
-        pool.copy_in(layer, place, piece.start, values)
-        at += size
+    with pool.threads.computing():
+        for layer in range(piece.layer, piece.layer + piece.layers):
+            size = layer_wire_bytes(pool.shape, layer, wire) * tokens
+            shape = (2, tokens, pool.shape.kv_heads[layer], pool.shape.head_dim[layer])
+            values = _decoded(received[at : at + size], shape, pool.shape.dtype, wire)
+            pool.copy_in(layer, place, piece.start, values)
+            at += size
 
 
 def _put(stretch: torch.Tensor, part: torch.Tensor) -> None:

@@ -98,6 +98,8 @@ class Outgoing:
         self.chunks = 0
         self.bytes = 0
         self.pending: Piece | None = None
+        self.mark: Any = None
+        """When the newest layer that was told of was in the pool (`Threads.mark`)."""
         self.seal = Seal(target.secret.seal_key)
         self.messages = 0
         """How many have been sealed; each has its own number."""
@@ -109,9 +111,12 @@ class Outgoing:
         """What had been given to the connection when its last message was."""
 
 
-class _Layer(Struct, frozen=True):
+class Layer(Struct, frozen=True):
+    """A note to the thread: K and V of a piece are in the pool, on a GPU behind the mark."""
+
     outgoing: Outgoing
     piece: Piece
+    mark: Any
 
 
 class _Prefilled(Struct, frozen=True):
@@ -123,7 +128,7 @@ class _GivenUp(Struct, frozen=True):
     outgoing: Outgoing
 
 
-_Note = _Layer | _Prefilled | _GivenUp
+_Note = Layer | _Prefilled | _GivenUp
 
 
 class _Peer:
@@ -226,7 +231,8 @@ class Sender:
     def layer_done(self, outgoing: Outgoing, layer: int, start: int, end: int) -> None:
         """K and V of tokens [start, end) of one layer are in the pool."""
         if start < end:
-            self._note(_Layer(outgoing, Piece(layer=layer, layers=1, start=start, end=end)))
+            piece = Piece(layer=layer, layers=1, start=start, end=end)
+            self._note(Layer(outgoing, piece, self._pool.threads.mark()))
 
     def prefilled(self, outgoing: Outgoing, first_token: Token, now_s: float) -> None:
         """The prompt is read to its end: everything has been noted by `layer_done`."""
@@ -263,7 +269,8 @@ class Sender:
         outgoing = note.outgoing
         try:
             self._check(outgoing)
-            if isinstance(note, _Layer):
+            if isinstance(note, Layer):
+                outgoing.mark = note.mark
                 self._add(outgoing, note.piece)
             elif isinstance(note, _Prefilled):
                 self._close(outgoing, note.first_token)
@@ -308,7 +315,7 @@ class Sender:
         for piece in cut(self._pool.shape, whole, wire):
             if outgoing.place is None:
                 raise _Given("its blocks are not known")
-            frame = pack(self._pool, outgoing.place, piece, wire)
+            frame = pack(self._pool, outgoing.place, piece, wire, outgoing.mark)
             header = Chunk(
                 reservation_id=outgoing.target.reservation_id,
                 sequence=outgoing.chunks,

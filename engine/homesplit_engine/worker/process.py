@@ -20,7 +20,7 @@ from homesplit_engine.config import (
     write_ready,
 )
 from homesplit_engine.keys import read_keys
-from homesplit_engine.limits import allowed_cores, available_bytes
+from homesplit_engine.limits import allowed_cores
 from homesplit_engine.open_files import allow_open_files
 from homesplit_engine.wire.sockets import SocketError
 
@@ -85,6 +85,7 @@ def _made(config: WorkerConfig, keys: Keys) -> Worker:
     import torch
 
     from homesplit_engine.model import load_model
+    from homesplit_engine.trial import try_steps
     from homesplit_engine.worker.worker import Worker
 
     if config.threads is not None:
@@ -92,6 +93,8 @@ def _made(config: WorkerConfig, keys: Keys) -> Worker:
     loaded = load_model(
         Path(config.model_dir), device=config.device, dtype=config.dtype, weights=config.weights
     )
+    if loaded.device.type != "cpu":
+        try_steps(loaded)
     worker = Worker(config, keys, loaded, _blocks_total(config, loaded))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopper(worker))
@@ -134,14 +137,11 @@ def bound_kernels() -> None:
 
 def _blocks_total(config: WorkerConfig, loaded: LoadedModel) -> int:
     from homesplit_engine.cache import blocks_that_fit
+    from homesplit_engine.devices import free_bytes
 
     if config.kv_blocks is not None:
         return config.kv_blocks
-    free = available_bytes()
-    if loaded.device.type == "cuda":
-        import torch
-
-        free = torch.cuda.mem_get_info(loaded.device)[0]
+    free = free_bytes(loaded.device)
     blocks = blocks_that_fit(
         loaded.kv_shape,
         block_tokens=config.block_tokens,

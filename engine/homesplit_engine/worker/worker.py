@@ -16,6 +16,7 @@ import zmq
 from homesplit_engine.cache import KvPool
 from homesplit_engine.config import ConfigError, Keys, WorkerConfig, WorkerEndpoints
 from homesplit_engine.control import ControlDoor
+from homesplit_engine.graphs import why_no_graphs
 from homesplit_engine.handoff.receiver import Receiver
 from homesplit_engine.handoff.senders import Senders
 from homesplit_engine.keys import ROUTER
@@ -43,13 +44,15 @@ class Worker:
         self._keys = keys
         self._parent = _parent(config.parent_pid)
         self.state = State(config, keys, loaded, blocks_total)
+        graphs = config.cuda_graphs and why_no_graphs(loaded) is None
         pool = KvPool(
             loaded.kv_shape,
             blocks_total=blocks_total,
             block_tokens=config.block_tokens,
             device=loaded.device,
+            spare=graphs,
         )
-        runner = Runner(loaded, pool)
+        runner = Runner(loaded, pool, graphs=graphs)
         handoffs = Handoffs(self.state, tell=self._tell, failed=self._tell_failed)
         self._context = zmq.Context()
         # Made afresh for each process: who was let in by the last one asks the router again.
