@@ -25,14 +25,15 @@ class FakeDeviceMixed(Exception):
 
 
 @contextmanager
-def fake_cuda() -> Generator[Callable[[], AbstractContextManager[Any]]]:
+def fake_cuda(*, values: bool = False) -> Generator[Callable[[], AbstractContextManager[Any]]]:
     """Every tensor made inside has no values; those on a device may not meet those of another.
 
+    With `values` Python is given a one for each value that it asks for, else it gets an error.
     Yields what watches that nothing is copied between devices either: a recorded step may not.
     """
     # Small constants would be computed for real as well, also those on the device.
     no_constants = mock.patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", -1)
-    with no_constants, fake_tensor.FakeTensorMode(), _Indexed(), torch.inference_mode():
+    with no_constants, fake_tensor.FakeTensorMode(), _Spelled(values), torch.inference_mode():
         yield _Watched
 
 
@@ -51,8 +52,12 @@ def moved(model: nn.Module) -> None:
             setattr(module, name, made.setdefault(id(tensor), there(tensor)))
 
 
-class _Indexed(TorchFunctionMode):
-    """A torch that was built without CUDA refuses `tensor[...]` and `~tensor` themselves."""
+class _Spelled(TorchFunctionMode):
+    """A torch that was built without CUDA refuses these ways to say it, but not what they mean."""
+
+    def __init__(self, values: bool) -> None:
+        super().__init__()
+        self._values = values
 
     def __torch_function__(
         self,
@@ -63,9 +68,23 @@ class _Indexed(TorchFunctionMode):
     ) -> Any:
         if func is torch.Tensor.__getitem__ and args[0].device.type != "cpu":
             return _item(args[0], args[1])
+        if func is torch.Tensor.__setitem__ and args[0].device.type != "cpu":
+            return torch.ops.aten.index_put_(args[0], [args[1]], args[2])
         if func is torch.Tensor.__invert__:
             return torch.bitwise_not(args[0])
+        if func is torch.Tensor.copy_:
+            return torch.ops.aten.copy_(*args)
+        if self._values and func in _VALUES:
+            return _VALUES[func](args[0])
         return func(*args, **(kwargs or {}))
+
+
+_VALUES: dict[Any, Callable[[torch.Tensor], Any]] = {
+    torch.Tensor.__int__: lambda _: 1,
+    torch.Tensor.__float__: lambda _: 1.0,
+    torch.Tensor.item: lambda _: 1,
+    torch.Tensor.unique: lambda tensor: (tensor, torch.ones_like(tensor)),
+}
 
 
 class _Watched(TorchDispatchMode):
