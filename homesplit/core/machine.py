@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct, field
 
 from homesplit.core.reading import Reading, unknown
@@ -14,12 +16,26 @@ UNUSED_WORDS = "GPU is not used"
 """In the warning of a box whose GPU the engine can't use."""
 
 
+NO_DRIVER = "NVIDIA without its driver"
+"""Among makers' names: a GPU that the kernel runs by another driver than NVIDIA's, or by none."""
+
+
+def silent_nvidia(drivers: Iterable[str | None]) -> str:
+    """What stands for NVIDIA's GPUs that answer nobody, by the kernel drivers that run them."""
+    return "NVIDIA" if any((driver or "").startswith("nvidia") for driver in drivers) else NO_DRIVER
+
+
 FOREIGN_GPUS = ("rocm", "xpu")
 """Devices of profiles that the engine can't use."""
 
 
 def not_used(maker: str) -> str:
     """That a box's GPU of this maker does nothing for the engine."""
+    if maker == NO_DRIVER:
+        return (
+            f"its NVIDIA {UNUSED_WORDS}: NVIDIA's driver does not run it (install that; if it is "
+            "installed, restart the box); the engine runs on the processor"
+        )
     if maker == "NVIDIA":
         return (
             f"its NVIDIA {UNUSED_WORDS}: its driver does not answer (try `nvidia-smi` there; a "

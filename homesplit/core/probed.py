@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from homesplit.core.link import LatencyReading, LinkProfile, Way
-from homesplit.core.machine import BUSY_WORDS, Accelerator, BoxProfile, not_used
+from homesplit.core.machine import BUSY_WORDS, Accelerator, BoxProfile, not_used, silent_nvidia
 from homesplit.core.reading import Reading, unknown
 from homesplit.core.say import counted, size
 from homesplit.core.ways import interface, interface_of, ways_of
@@ -162,10 +162,12 @@ _TOOLS = {"NVIDIA": "nvidia", "AMD": "amd"}
 
 def unused_gpus(facts: dict[str, Any]) -> tuple[str, ...]:
     """Makers of GPUs that are there and that the engine can't use."""
-    makers = {gpu["maker"] for gpu in facts.get("graphics") or []}
+    graphics = facts.get("graphics") or []
+    makers = {gpu["maker"] for gpu in graphics} & {"AMD", "Intel"}
     makers |= {"AMD"} if facts.get("amd") else set()
-    silent = set() if facts.get("nvidia") else {"NVIDIA"}
-    return tuple(sorted(makers & {"AMD", "Intel", *silent}))
+    nvidia = [gpu.get("driver") for gpu in graphics if gpu["maker"] == "NVIDIA"]
+    makers |= {silent_nvidia(nvidia)} if nvidia and not facts.get("nvidia") else set()
+    return tuple(sorted(makers))
 
 
 def _rates(device: str, measured: dict[str, Any] | None, at: str) -> dict[str, Reading]:

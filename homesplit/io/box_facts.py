@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from homesplit_probes.facts import TOOLS, WITHIN
 
+from homesplit.core.machine import silent_nvidia
 from homesplit.errors import DeployError
 from homesplit.io.box import Box
 from homesplit.io.said import count
@@ -88,7 +89,8 @@ say free_kb "$(within 8 df -Pk "$at" 2>/dev/null | awk 'NR == 2 {
   END { if ("," words "," ~ /,noexec,/) print "closed=lets no program run (it is mounted noexec)" }
 ' /proc/self/mounts
 for vendor in /sys/class/drm/card[0-9]*/device/vendor; do
-  [ -r "$vendor" ] && say graphics "$(cat "$vendor")"
+  [ -r "$vendor" ] &&
+    say graphics "$(cat "$vendor") $(basename "$(readlink "${vendor%vendor}driver")")"
 done
 # A driver that was updated and not loaded yet is there and does not answer.
 if command -v nvidia-smi >/dev/null 2>&1; then
@@ -190,7 +192,7 @@ class BoxFacts:
 
 
 _NVIDIA = "0x10de"
-_UNUSED = {"0x1002": "AMD", "0x8086": "Intel", _NVIDIA: "NVIDIA"}
+_UNUSED = {"0x1002": "AMD", "0x8086": "Intel"}
 """Makers by their PCI number."""
 
 
@@ -259,10 +261,13 @@ def parse(text: str, box: str) -> BoxFacts:
     )
 
 
-def _unused(makers: list[str], used: str | None) -> tuple[str, ...]:
-    """Makers of GPUs that are not used; NVIDIA's only where its driver does not answer."""
-    idle = {_UNUSED[maker] for maker in makers if maker in _UNUSED}
-    return tuple(sorted(idle - ({"NVIDIA"} if used == "nvidia" else set())))
+def _unused(cards: list[str], used: str | None) -> tuple[str, ...]:
+    """Makers of `maker driver` cards that are not used; NVIDIA's only where it does not answer."""
+    pairs = [card.partition(" ") for card in cards]
+    idle = {_UNUSED[maker] for maker, _, _ in pairs if maker in _UNUSED}
+    nvidia = [driver for maker, _, driver in pairs if maker == _NVIDIA]
+    idle |= {silent_nvidia(nvidia)} if nvidia and used != "nvidia" else set()
+    return tuple(sorted(idle))
 
 
 def _connection(text: str) -> tuple[str | None, str | None, str | None]:

@@ -154,11 +154,18 @@ def test_of_several_gpus_the_memory_is_that_of_the_one_that_cuda_gives() -> None
         assert any("one of its 2 NVIDIA GPUs" in word for word in box.warnings)
 
 
-def test_an_nvidia_gpu_whose_driver_does_not_answer_is_named_with_what_to_try() -> None:
-    silent = {"maker": "NVIDIA", "name": "AD102", "driver": "nvidia", "memory_bytes": None}
+@pytest.mark.parametrize(
+    ("driver", "says"),
+    [("nvidia", "nvidia-smi"), ("nouveau", "driver does not run it"), (None, "install that")],
+)
+def test_an_nvidia_gpu_whose_driver_does_not_answer_is_named_with_what_to_try(
+    driver: str | None, says: str
+) -> None:
+    silent = {"maker": "NVIDIA", "name": "AD102", "driver": driver, "memory_bytes": None}
     box = box_profile("a", None, {**facts(), "graphics": [silent]}, None, at="")
     assert box.device == "cpu"
-    assert [word for word in box.warnings if "nvidia-smi" in word]
+    (told,) = [word for word in box.warnings if "GPU is not used" in word]
+    assert says in told and ("nvidia-smi" in told) == (driver == "nvidia")
 
 
 def test_a_macs_gpu_gets_no_more_of_its_memory_than_macos_lends() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from homesplit.core.machine import NO_DRIVER
 from homesplit.errors import DeployError, UsageError
 from homesplit.io.box_facts import ADDRESSES, SCRIPT, parse
 from homesplit.io.bundle import make_bundle
@@ -47,7 +48,10 @@ def test_a_linux_box_is_read() -> None:
         ("graphics=0x8086\ngpu=nvidia", "cuda", ("Intel",), "auto"),
         ("graphics=0x10de\ngpu=nvidia", "cuda", (), "auto"),
         # A driver that was updated and not loaded anew answers nobody.
-        ("graphics=0x10de", "cpu", ("NVIDIA",), "cpu"),
+        ("graphics=0x10de nvidia", "cpu", ("NVIDIA",), "cpu"),
+        ("graphics=0x10de nouveau", "cpu", (NO_DRIVER,), "cpu"),
+        ("graphics=0x10de", "cpu", (NO_DRIVER,), "cpu"),
+        ("graphics=0x1002 amdgpu\ngraphics=0x10de nvidia\ngpu=nvidia", "cuda", ("AMD",), "auto"),
     ],
 )
 def test_a_gpu_that_the_engine_can_not_use_brings_no_torch_made_for_it(
