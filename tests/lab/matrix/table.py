@@ -71,12 +71,20 @@ def write_table() -> None:
     PAGE.write_text("\n".join(lines) + "\n")
 
 
+_OLDER = (
+    "Some cells are of an older run (°): there no pause was judged but where a box was taken",
+    "away or a frame damaged, and the monitor was not asked to name the other faults. All that a",
+    "process waited for a core was taken off.",
+    "",
+)
+
+
 def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list[str]:
     today = datetime.date.today().isoformat()
     good = sum(result.ok and result.moment_met for result in ran)
     late = sum(result.ok and not result.moment_met for result in ran)
     bad = sum(not result.ok for result in ran)
-    older = sum(result.rule < RULE for result in ran)
+    older = any(result.rule < RULE for result in ran)
     return [
         "# Faults",
         "",
@@ -98,9 +106,7 @@ def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list
         "and the same prompt, asked again, with the same text. What a killed router was answering",
         "has to end with its typed error; the text up to there must be right.",
         "",
-        f"{older} cells are of an older run (°): there no pause was judged but where a box was",
-        "taken away or a frame damaged, and the monitor was not asked to name the other faults.",
-        "",
+        *(_OLDER if older else ()),
         "`ok`: as it must be, with the target's longest pause; (m): the moment could not be met;",
         "`FAIL`; `–`: makes no sense; blank: not run.",
         "",
@@ -142,7 +148,7 @@ def _pauses(ran: list[Result]) -> list[str]:
         "the prompts of others among them; the link's own time is what the undisturbed link needs",
         "for the KV that went over it meanwhile. Time outside of those steps in which a process",
         "wanted a core and had none (`/proc/PID/task/*/schedstat`, looked at every 50 ms) is this",
-        "computer's and taken off; the older runs (°) took all off that any process waited.",
+        "computer's and taken off.",
         "",
     ]
     parts: list[tuple[str, Callable[[Pause], float]]] = [
