@@ -46,9 +46,10 @@ def measure_memory(seconds: float, available_bytes: int, say: Say) -> Dict[str, 
 
 
 def buffer_bytes(cache_bytes: int, all_caches_bytes: int, available_bytes: int) -> "int | None":
-    """At least four times the largest cache, and of all together where there is room for that.
+    """At least four times the largest cache, and beyond all together where there is room for that.
 
-    Both buffers together take at most half of what is free.
+    Beyond all is four times their sum, but no more than 1 GiB or twice their sum. Both buffers
+    together take at most half of what is free.
     """
     least = max(_SMALLEST_BYTES, 4 * cache_bytes)
     if least * 4 > available_bytes:

@@ -11,6 +11,8 @@ ADDRESSES = 'ip -o addr show 2>/dev/null || ifconfig -a || echo "ssh $SSH_CONNEC
 INTERFACES = (
     "for d in /sys/class/net/*; do [ -e $d/mtu ] || continue; n=${d##*/}; k=wired; "
     "[ -d $d/wireless ] || [ -d $d/phy80211 ] && k=wifi; [ -d $d/bridge ] && k=bridge; "
+    # What belongs to a bridge or a bond has its addresses there.
+    "{ [ -d $d/brport ] || [ -d $d/bonding_slave ]; } && [ $k = wired ] && k=member; "
     "[ -e $d/tun_flags ] && k=tunnel; [ -e $d/device ] || { [ $k = wired ] && k=virtual; }; "
     # A virtual machine's card states a speed that its maker thought of.
     'case $(basename "$(readlink -f $d/device/driver)") in '

@@ -624,6 +624,22 @@ def test_a_mouses_battery_is_none_of_the_machines(tmp_path: Path) -> None:
     assert said(tmp_path, asked) == "Battery=Full\n"
 
 
+@pytest.mark.parametrize(
+    ("within", "kind"), [(None, "wired"), ("brport", "member"), ("bonding_slave", "member")]
+)
+def test_what_belongs_to_a_bridge_is_no_cable_of_its_own(
+    tmp_path: Path, within: str | None, kind: str
+) -> None:
+    card = tmp_path / "eth0"
+    (card / "device").mkdir(parents=True)
+    for name, text in (("mtu", "1500"), ("speed", "1000"), ("operstate", "up")):
+        (card / name).write_text(f"{text}\n")
+    if within:
+        (card / within).mkdir()
+    asked = command("interfaces").replace("/sys/class/net", str(tmp_path))
+    assert facts.parse_interfaces(said(tmp_path, asked))["eth0"]["kind"] == kind
+
+
 def test_a_system_names_itself_however_it_quotes_and_without_the_hostname_tool() -> None:
     told = facts.parse_system("Linux\n6.1\nx86_64\nbox\nNAME=Void\nPRETTY_NAME='Void Linux'\n")
     assert (told["name"], told["hostname"]) == ("Void Linux", "box")
