@@ -22,6 +22,7 @@ CANDIDATES = (
     ("split", "chunked"),
 )
 
+MOST_PLACES = 3
 WIDEST = 36
 """Cells of a column, however wide the screen is."""
 ROOMY = 18
@@ -138,6 +139,9 @@ def rates_in_one_unit(rates_per_s: Sequence[float | None]) -> Show:
     top = max((rate for rate in rates_per_s if rate is not None), default=0.0)
     times, unit = (60.0, "min") if 0.0 < top < 0.1 else (1.0, "s")
     places = 2 if top * times < 10 else 0
+    least = min((rate for rate in rates_per_s if rate), default=top) * times
+    while 0.0 < least < 0.5 * 10**-places and places < MOST_PLACES:
+        places += 1  # what is little must not read as nothing
 
     def show(rate: float | None) -> str:
         return numbers.MISSING if rate is None else f"{rate * times:,.{places}f} req/{unit}"

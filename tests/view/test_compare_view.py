@@ -15,6 +15,8 @@ from homesplit.view.compare import rates_in_one_unit
         ((0.61, 0.083, None), ["0.61 req/s", "0.08 req/s", "–"]),
         ((0.05, 0.02), ["3.00 req/min", "1.20 req/min"]),
         ((120.0, 4.4), ["120 req/s", "4 req/s"]),
+        ((0.5, 0.004), ["0.500 req/s", "0.004 req/s"]),
+        ((12.0, 0.4, 0.0), ["12.0 req/s", "0.4 req/s", "0.0 req/s"]),
         ((0.0, 0.0), ["0.00 req/s", "0.00 req/s"]),
         ((), []),
     ],
