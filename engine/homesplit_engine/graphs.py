@@ -2,13 +2,14 @@
 
 A recorded step reads and writes the same memory each time, with the same shapes. So it is made
 for so many rows and so many tokens of context (a bucket); smaller batches fill it up with rows
-that nobody reads, and what a row does not see is masked. Each new graph is compared once with
-the step as it is computed otherwise; should one differ or fail, this worker goes on without.
+that nobody reads, and what a row does not see is masked. The first uses of each graph are compared
+with the step as it is computed otherwise; should one differ or fail, this worker goes on without.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ MOST_GRAPHS = 32
 """Each keeps its own inputs and logits; what lies between them is shared."""
 MOST_BYTES = 2**29
 """What one graph may need while it runs."""
+CHECKED_USES = 3
+"""Of each graph: the first shows that it was recorded right, more that it reads its new inputs."""
 _WARM_UPS = 2
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
@@ -192,6 +195,7 @@ class Graphs:
         eager: Eager,
         record: Callable[[StaticStep], Replay] | None = None,
         fewest_tokens: int = FEWEST_TOKENS,
+        checked_uses: int = CHECKED_USES,
     ) -> None:
         """`eager` computes a batch as without graphs; `record` makes a step replayable."""
         self._loaded = loaded
@@ -199,6 +203,8 @@ class Graphs:
         self._eager = eager
         self._record = record or CudaRecorder(pool.device)
         self._fewest_tokens = fewest_tokens
+        self._checked_uses = checked_uses
+        self._uses: Counter[Bucket] = Counter()
         self._recorded: dict[Bucket, tuple[StaticStep, Replay]] = {}
         self.off: str | None = None
         """Why nothing is recorded or replayed any more."""
@@ -226,7 +232,8 @@ class Graphs:
         except Exception as error:  # whatever a model's code raises here, the step can be computed
             self._give_up(f"{bucket} could not be recorded or replayed: {error}")
             return self._eager(requests)
-        if bucket in self._recorded:
+        self._uses[bucket] += 1
+        if self._uses[bucket] > self._checked_uses:
             return logits
         return self._compared(bucket, known, logits, requests)
 
@@ -237,7 +244,7 @@ class Graphs:
         logits: torch.Tensor,
         requests: Sequence[Request],
     ) -> torch.Tensor:
-        """The step's logits without the new graph, which is kept if its own are near enough."""
+        """The step's logits without the graph, which is kept if its own are near enough."""
         # Last, so that the KV too is what it would be without graphs.
         expected = self._eager(requests)
         scale = float(expected.nan_to_num(posinf=0.0, neginf=0.0).abs().max()) + 1e-6

@@ -39,7 +39,13 @@ class Replaying(Engine):
     """An engine whose decode steps are recorded and replayed."""
 
     def __init__(
-        self, loaded: LoadedModel, record: Record = recorded, *, blocks: int = 64, **settings: Any
+        self,
+        loaded: LoadedModel,
+        record: Record = recorded,
+        *,
+        blocks: int = 64,
+        checked_uses: int = 1,
+        **settings: Any,
     ) -> None:
         super().__init__(loaded, blocks=blocks, **settings)
         pool = KvPool(
@@ -53,7 +59,12 @@ class Replaying(Engine):
             layer.fill_(float("nan"))
         self.runner = Runner(loaded, pool)
         self.graphs = self.runner.graphs = Graphs(
-            loaded, pool, eager=self.runner.decoded, record=record, fewest_tokens=FEWEST
+            loaded,
+            pool,
+            eager=self.runner.decoded,
+            record=record,
+            fewest_tokens=FEWEST,
+            checked_uses=checked_uses,
         )
 
 
@@ -181,6 +192,11 @@ def _spoils(step: StaticStep) -> Replay:
     return step.compute
 
 
+def _reads_no_new_inputs(step: StaticStep) -> Replay:
+    logits = step.compute().clone()
+    return lambda: logits
+
+
 @pytest.mark.parametrize(
     ("record", "sentence"),
     [
@@ -188,12 +204,13 @@ def _spoils(step: StaticStep) -> Replay:
         (_fails, "stream is capturing"),
         (_replays_once, "an error at replay"),
         (_spoils, "are off by"),
+        (_reads_no_new_inputs, "are off by"),
     ],
 )
 def test_a_graph_that_differs_or_fails_costs_no_text_and_is_told_once(
     record: Record, sentence: str, load: Any, reference: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = Replaying(load("llama"), record)
+    engine = Replaying(load("llama"), record, checked_uses=graphs.CHECKED_USES)
     for length, tokens in BATCH:
         engine.add(str(length), prompt_of(length), max_tokens=tokens)
     with caplog.at_level(logging.INFO, logger=graphs.__name__):
