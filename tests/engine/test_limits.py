@@ -39,6 +39,29 @@ def test_a_container_of_the_older_kind_is_bounded_too(tmp_path: Path) -> None:
     assert available_bytes(groups, own) == 2 * MIB
 
 
+def test_on_a_machine_of_the_older_kind_our_own_slice_counts(tmp_path: Path) -> None:
+    groups, own = tmp_path / "cgroup", tmp_path / "own"
+    own.write_text("5:cpu,cpuacct:/user.slice\n4:memory:/user.slice/u\n0::/user.slice\n")
+    folder = groups / "memory" / "user.slice" / "u"
+    folder.mkdir(parents=True)
+    (folder / "memory.limit_in_bytes").write_text(f"{3 * MIB}\n")
+    (folder / "memory.usage_in_bytes").write_text(f"{MIB}\n")
+    assert available_bytes(groups, own) == 2 * MIB
+    slice_ = groups / "cpu" / "user.slice"
+    slice_.mkdir(parents=True)
+    (slice_ / "cpu.cfs_quota_us").write_text("200000\n")
+    (slice_ / "cpu.cfs_period_us").write_text("100000\n")
+    assert allowed_cores(groups, own) == 2
+
+
+def test_where_a_group_is_slowed_down_is_a_limit_too(tmp_path: Path) -> None:
+    groups, own = tmp_path / "cgroup", tmp_path / "own"
+    own.write_text("0::/one\n")
+    group(groups / "one", str(8 * MIB), MIB, 0)
+    (groups / "one" / "memory.high").write_text(f"{4 * MIB}\n")
+    assert available_bytes(groups, own) == 3 * MIB
+
+
 def test_without_limits_or_without_a_word_of_them_the_machines_own_counts(tmp_path: Path) -> None:
     own = tmp_path / "own"
     assert available_bytes(tmp_path, own) > MIB
