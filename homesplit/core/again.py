@@ -46,12 +46,12 @@ class Change(Struct, frozen=True, kw_only=True):
             return f"{self.name}: no request in common with the former run."
         first = _pair("TTFT", self.ttft_p50_now_s, self.ttft_p50_then_s, self.ttft_change_s)
         each = _pair("TPOT", self.tpot_p50_now_s, self.tpot_p50_then_s, self.tpot_change_s)
-        share = f"{self.attainment_now or 0:.0%} inside the targets, then "
+        share = f"{self.attainment_now or 0:.0%} inside the targets, before "
         share += f"{self.attainment_then or 0:.0%}"
         if self.low <= 0 <= self.high:
             judged = "no difference in the share inside the targets"
         else:
-            judged = "more inside than then" if self.low > 0 else "fewer inside than then"
+            judged = "more inside than before" if self.low > 0 else "fewer inside than before"
         return (
             f"{self.name}: {judged}; {share} (change {self.low:+.1%} to {self.high:+.1%}, 95 % "
             f"interval); {first}; {each}."
@@ -60,7 +60,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 def _pair(name: str, now: float | None, then: float | None, moved: Interval | None) -> str:
     """One time now and then, and by how much requests moved where that shows."""
-    told = f"{name} p50 {seconds_text(now)}, then {seconds_text(then)}"
+    told = f"{name} p50 {seconds_text(now)}, before {seconds_text(then)}"
     if moved is None:
         return told
     if moved.low <= 0 <= moved.high:

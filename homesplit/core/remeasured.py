@@ -27,11 +27,11 @@ class Figure(Struct, frozen=True, kw_only=True):
         """In one sentence."""
         now, then = _shown(self.now, self.unit), _shown(self.then, self.unit)
         if self.differs is None:
-            return f"{self.name}: {now}, then {then}: not to be compared."
+            return f"{self.name}: {now}, before {then}: not to be compared."
         judged = "no difference"
         if self.differs and self.now is not None and self.then is not None:
-            judged = "more than then" if self.now > self.then else "less than then"
-        return f"{self.name}: {judged}; {now}, then {then}."
+            judged = "more than before" if self.now > self.then else "less than before"
+        return f"{self.name}: {judged}; {now}, before {then}."
 
 
 class Advised(Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Advised(Struct, frozen=True, kw_only=True):
         """In one sentence."""
         if self.now == self.then:
             return f"{self.name}: {self.now}, as then."
-        return f"{self.name}: {self.now}, then {self.then}."
+        return f"{self.name}: {self.now}, before {self.then}."
 
 
 def _shown(value: float | None, unit: str) -> str:

@@ -29,9 +29,9 @@ def test_of_each_run_what_counted_in_it_is_compared(stopped: str) -> None:
 @pytest.mark.parametrize(
     ("later_s", "said"),
     [
-        (0.25, "TTFT p50 0.75 s, then 0.5 s, 0.25 s more request by request"),
-        (-0.25, "TTFT p50 0.25 s, then 0.5 s, 0.25 s less request by request"),
-        (0.0, "TTFT p50 0.5 s, then 0.5 s, no difference request by request"),
+        (0.25, "TTFT p50 0.75 s, before 0.5 s, 0.25 s more request by request"),
+        (-0.25, "TTFT p50 0.25 s, before 0.5 s, 0.25 s less request by request"),
+        (0.0, "TTFT p50 0.5 s, before 0.5 s, no difference request by request"),
     ],
 )
 def test_times_are_held_against_the_former_ones_request_by_request(
@@ -40,7 +40,8 @@ def test_times_are_held_against_the_former_ones_request_by_request(
     then = [answered(n, 0.5) for n in range(100)]
     now = [answered(n, 0.5 + later_s) for n in range(100)]
     found = change("run", [then], [now], TARGETS, seen_then=WHOLE, seen_now=WHOLE)
-    assert f"; {said}; TPOT p50 50 ms, then 50 ms, no difference request by request." in found.words
+    each = "TPOT p50 50 ms, before 50 ms, no difference request by request."
+    assert f"; {said}; {each}" in found.words
     few = change("run", [then[:20]], [now[:20]], TARGETS, seen_then=WHOLE, seen_now=WHOLE)
     assert few.ttft_change_s is None and few.words.count("request by request") == 0
 

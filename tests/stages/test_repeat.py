@@ -59,7 +59,7 @@ async def test_a_run_is_repeated_on_its_own_server_and_a_slower_one_is_called_wo
     # Nothing differs, and so few requests don't show that nothing would.
     assert unchanged.low < 0.0 < unchanged.high
     assert "no difference" in same.sentence
-    assert changed.attainment_now == 0.0 and "fewer inside than then" in worse.sentence
+    assert changed.attainment_now == 0.0 and "fewer inside than before" in worse.sentence
     then, now = (show_entry(ctx, key)[1]["requests"] for key in (entry.id, same.entry))
     assert [r["due_s"] for r in then] == [r["due_s"] for r in now]
     assert [note.sentence for note in notes_on(ctx, same.entry)] == [same.sentence]
@@ -246,12 +246,12 @@ def test_boxes_and_links_measured_again_are_judged_by_their_repetitions() -> Non
     lost = BoxProfile(name="a", source="probe")
     told = [box_again(then, now)[0] for now in (same, slower, lost)]
     assert [figure.differs for figure in told] == [False, True, None]
-    assert "no difference" in told[0].words and "less than then" in told[1].words
+    assert "no difference" in told[0].words and "less than before" in told[1].words
     assert "not to be compared" in told[2].words
     link = LinkProfile(a="a", b="b", source="probe", a_to_b=reading(1e9 / 8))
     faster = LinkProfile(a="a", b="b", source="probe", a_to_b=reading(2.5e9 / 8))
     words = link_again(link, faster)[0].words
-    assert words == "a to b: more than then; 2.5 Gbit/s, then 1 Gbit/s."
+    assert words == "a to b: more than before; 2.5 Gbit/s, before 1 Gbit/s."
 
 
 def reading(*samples: float) -> Reading:
