@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
-from homesplit_engine.router.answer import Piece
+from homesplit_engine.router.answer import Answering, Piece
 from homesplit_engine.router.shapes import ChatShape
 from homesplit_engine.wire.messages import Token
 from tokenizers import Tokenizer
@@ -53,3 +56,17 @@ def test_without_the_wish_none_is_told() -> None:
     subject = shape(logprobs=False)
     chunks = [c for piece in PIECES["an end token"] for c in subject.chunks(piece)]
     assert [chunk["logprobs"] for chunk in chunks] == [None, None]
+
+
+def test_what_was_cached_of_a_prompt_counts_once_however_many_answers_it_has() -> None:
+    wish: Any = SimpleNamespace(n=2)
+    order: Any = SimpleNamespace(token_ids=[1, 2, 3], stop_ids=())
+    text: Any = SimpleNamespace(stopped=False, finish=lambda: "")
+    flight: Any = SimpleNamespace(story=SimpleNamespace(cached_tokens=2))
+    nobody: Any = None
+    answering = Answering(nobody, nobody, wish, [order, order])
+    for choice in (0, 1):
+        answering._piece(  # pyright: ignore[reportPrivateUsage]
+            choice, order, text, flight, None, "length"
+        )
+    assert (answering.prompt_tokens, answering.cached_tokens) == (3, 2)

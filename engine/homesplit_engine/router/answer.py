@@ -98,7 +98,8 @@ class Answering:
             finish = "stop"
         elif finish is not None:
             shown += text.finish()
-        if finish is not None:
+        if finish is not None and choice % self._wish.n == 0:
+            # As the prompt itself: once, however many answers it has.
             self.cached_tokens += flight.story.cached_tokens
         return Piece(choice, shown, token, finish)
 
