@@ -55,7 +55,7 @@ class ChatScreen(Over[None]):
             yield Input(placeholder="Ask something; enter sends it")
             yield Keys(
                 Key("enter", "sends", "send", first=True),
-                Key("^n", "begins a new chat", "afresh"),
+                Key("^n", "new chat", "afresh"),
                 Key("escape", "goes back to Monitor", "close"),
             )
 
