@@ -55,10 +55,8 @@ async def run_compare(ctx: Context, served: Served, boxes: tuple[str, ...], work
 
 def compared_seconds(arrivals: Arrivals) -> float:
     """How long each mode is offered the load: so that enough requests count to tell modes apart."""
-    rate = arrivals.rate_requests_per_s
+    rate = arrivals.mean_rate_requests_per_s
     if not rate:
         return SHORTEST_S
-    if arrivals.pattern == "on_off":
-        rate *= arrivals.on_s / (arrivals.on_s + arrivals.off_s)
     # What is due at a run's ends counts nowhere.
     return min(max(REQUESTS / rate + 2 * EDGE_MOST_S, SHORTEST_S), LONGEST_S)

@@ -212,9 +212,7 @@ def _sustainable(asked: Asked, choice: Choice, chosen: ModePrediction) -> bool |
     arrivals = asked.workload.arrivals
     if arrivals.kind == "closed" or chosen.capacity_requests_per_s is None:
         return True
-    offered = (arrivals.rate_requests_per_s or 0.0) * asked.workload.turns
-    if arrivals.pattern == "on_off":
-        offered *= arrivals.on_s / (arrivals.on_s + arrivals.off_s)
+    offered = (arrivals.mean_rate_requests_per_s or 0.0) * asked.workload.turns
     return offered <= chosen.capacity_requests_per_s
 
 

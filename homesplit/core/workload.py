@@ -74,6 +74,14 @@ class Arrivals(Struct, frozen=True, kw_only=True):
     ramp_to_requests_per_s: float | None = None
     """`ramp`: the rate at the end of the run."""
 
+    @property
+    def mean_rate_requests_per_s(self) -> float | None:
+        """`rate_requests_per_s`, of bursts spread over the time without them too."""
+        rate = self.rate_requests_per_s
+        if rate is None or self.pattern != "on_off":
+            return rate
+        return rate * self.on_s / (self.on_s + self.off_s)
+
 
 class Workload(Struct, frozen=True, kw_only=True):
     """A named load: classes of lengths, arrivals, sharing, targets."""
