@@ -95,6 +95,7 @@ class StubSettings:
     script: tuple[int, ...] = ()
     """Give these tokens in turn in place of the usual ones."""
     max_context: int = 4096
+    blocks_total: int = 1000
     fingerprint_fields: dict[str, str] = field(default_factory=lambda: {"dtype": "float32"})
     refuse: Literal["full", "too_long", "deadline", "bad_request"] | None = None
     fail: Literal["engine", "numeric", "out_of_blocks"] | None = None
@@ -310,7 +311,7 @@ class StubWorker:
             model="stub",
             max_context=settings.max_context,
             block_tokens=16,
-            blocks_total=1000,
+            blocks_total=settings.blocks_total,
             kv_bytes_per_token=KV_BYTES_PER_TOKEN,
             kv_endpoint=self.address.kv_endpoint,
             public_key=self._keys.public,
@@ -326,8 +327,8 @@ class StubWorker:
             running=len(self._work),
             waiting=0,
             reserved=len(self._reserved),
-            blocks_free=1000 - self.held,
-            blocks_total=1000,
+            blocks_free=self.settings.blocks_total - self.held,
+            blocks_total=self.settings.blocks_total,
             power_why="a stub draws no power",
         )
 

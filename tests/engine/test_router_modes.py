@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 import pytest
@@ -225,8 +226,11 @@ async def test_tokens_said_twice_are_given_once(tmp_path: Path) -> None:
         assert await running.complete(PROMPT, 12) == running.expected(PROMPT, 12)
 
 
-async def test_a_full_box_is_passed_over_for_the_other(tmp_path: Path) -> None:
-    async with rig(tmp_path, settings={"left": stub_settings(refuse="full")}) as running:
+@pytest.mark.parametrize("why", ["full", "too_long"])
+async def test_a_box_without_room_is_passed_over_for_the_other(
+    tmp_path: Path, why: Literal["full", "too_long"]
+) -> None:
+    async with rig(tmp_path, settings={"left": stub_settings(refuse=why)}) as running:
         assert await running.complete(PROMPT, 4) == running.expected(PROMPT, 4)
         (record,) = await running.records(1)
         assert record.served == "colocated"
@@ -240,6 +244,28 @@ async def test_with_every_box_full_a_new_request_gets_429(tmp_path: Path) -> Non
         async with running.http.post(running.url + "/v1/completions", json=body) as answer:
             assert answer.status == 429
             assert answer.headers["Retry-After"] == "2"
+
+
+async def test_what_no_box_has_memory_for_is_a_400(tmp_path: Path) -> None:
+    small = {box: stub_settings(refuse="too_long") for box in ("left", "right")}
+    async with rig(tmp_path, settings=small) as running:
+        status, answer = await running.post("/v1/completions", {"prompt": PROMPT})
+        assert status == 400
+        assert answer["error"]["code"] == "context_length_exceeded"
+        assert answer["error"]["param"] == "prompt"
+
+
+async def test_an_answer_of_no_told_length_may_fill_the_box_with_the_least_memory(
+    tmp_path: Path,
+) -> None:
+    small = {"left": stub_settings(blocks_total=2)}
+    async with rig(tmp_path, settings=small) as running:
+        messages = [{"role": "user", "content": "hi"}]
+        status, _ = await running.post("/v1/chat/completions", {"messages": messages})
+        (submit,) = submits(running, "left")
+        assert (status, submit.prompt_tokens + submit.sampling.max_tokens) == (200, 2 * 16)
+        # What only the larger one can hold is still taken.
+        assert len(await running.complete(PROMPT, 40)) == 40
 
 
 async def test_the_queue_is_bounded(tmp_path: Path) -> None:

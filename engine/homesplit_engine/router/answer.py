@@ -174,15 +174,15 @@ class Reader:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    def encode(self, text: str, wish: Wish, *, add_special_tokens: bool) -> list[int]:
         """Token ids of a text; raises ApiError 400 when it is no text, or for no context.
 
         Who tokenises megabytes to find them too long makes everybody wait for it.
         """
-        ready = self.fleet.ready()
+        held = self.fleet.holds_tokens()
         least = len(text) // (SHRINKS_TO * self._longest_token)
-        if ready is not None and least > ready.max_context:
-            raise too_long(f"at least {least}", ready.max_context)
+        if held is not None and least > held[1]:
+            raise _too_long(f"at least {least}", held[1], wish)
         try:
             if len(text) <= SHORT_TEXT_CHARS:
                 return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
@@ -191,17 +191,21 @@ class Reader:
             batch = self.tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
             return batch[0].ids
         except Exception as error:  # the library raises bare Exception and TypeError
-            raise bad_request(f"The prompt can't be tokenised: {error}", param="prompt") from error
+            raise bad_request(
+                f"`{wish.prompt_field}` can't be tokenised: {error}", param=wish.prompt_field
+            ) from error
 
-    async def token_ids(self, prompt: str | list[int]) -> list[int]:
+    async def token_ids(self, prompt: str | list[int], wish: Wish) -> list[int]:
         """A completion prompt's token ids; raises ApiError 400."""
         if isinstance(prompt, str):
             return await self.in_thread(
-                lambda: self.encode(prompt, add_special_tokens=True), len(prompt)
+                lambda: self.encode(prompt, wish, add_special_tokens=True), len(prompt)
             )
         limit = self.tokenizer.get_vocab_size(with_added_tokens=True)
         if any(not 0 <= token < limit for token in prompt):
-            raise bad_request(f"Token ids lie between 0 and {limit - 1}.", param="prompt")
+            raise bad_request(
+                f"Token ids of `prompt` lie between 0 and {limit - 1}.", param="prompt"
+            )
         return list(prompt)
 
     def orders(
@@ -244,24 +248,29 @@ class Reader:
                         prefix=prefix,
                         internal=internal,
                         stop_ids=self._stop_ids(wish),
+                        prompt_field=wish.prompt_field,
                     )
                 )
         return orders
 
     def _room(self, prompt: list[int], wish: Wish) -> int:
-        """How many tokens the answer may have; raises ApiError 400 when there is no room."""
+        """How many tokens the answer may have; raises ApiError 400 when there is no room.
+
+        Without a wish as many as every box holds, so that it may go on wherever it has to.
+        """
         if not prompt:
-            raise bad_request("The prompt is empty.", param="prompt")
-        ready = self.fleet.ready()
-        if ready is None:
+            raise bad_request(f"`{wish.prompt_field}` is empty.", param=wish.prompt_field)
+        held = self.fleet.holds_tokens()
+        if held is None:
             raise unavailable(
                 "No box of this deployment answers now. Look at `homesplit status`.",
                 retry_after_s=self.fleet.detection_s,
             )
-        left = ready.max_context - len(prompt)
-        if left < 1 or (wish.max_tokens is not None and wish.max_tokens > left):
-            raise too_long(len(prompt) + (wish.max_tokens or 1), ready.max_context)
-        return wish.max_tokens or left
+        least, most = held
+        asked = len(prompt) + (wish.max_tokens or 1)
+        if asked > most:
+            raise _too_long(asked, most, wish)
+        return wish.max_tokens or (least if least > len(prompt) else most) - len(prompt)
 
     def _rejected(
         self, request_id: str, prompt_tokens: int, received_s: float, error: ApiError
@@ -292,6 +301,10 @@ class Reader:
     def answering(self, wish: Wish, orders: list[Order]) -> Answering:
         """The answer to these orders."""
         return Answering(self.fleet, self.tokenizer, wish, orders)
+
+
+def _too_long(tokens: int | str, limit: int, wish: Wish) -> ApiError:
+    return too_long(tokens, limit, prompt_field=wish.prompt_field, length_field=wish.length_field)
 
 
 def _wall_time() -> str:

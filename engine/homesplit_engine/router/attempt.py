@@ -45,6 +45,8 @@ class Order(Struct, frozen=True, kw_only=True):
     """The router's own health check: not recorded."""
     stop_ids: frozenset[int] = frozenset()
     """Token ids that end the answer."""
+    prompt_field: str = "prompt"
+    """What the client calls its prompt: a refusal names it."""
 
 
 def with_tokens(sampling: SamplingParams, max_tokens: int, seed: int) -> SamplingParams:

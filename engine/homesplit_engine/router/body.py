@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from typing import Any, Literal, TypeVar
 
@@ -92,6 +93,9 @@ class Wish(Struct, frozen=True, kw_only=True):
     """None: as long as the context allows."""
     logprobs: int | None
     """None: no log-probabilities; else how many alternatives beside the chosen token."""
+    prompt_field: str = "prompt"
+    length_field: str = "max_tokens"
+    """What the client calls its prompt and its answer's length: refusals name these."""
     first_token_s: float | None = None
     """When the client gives up waiting for the first token; None says nothing."""
     ttft_target_s: float | None = None
@@ -114,9 +118,12 @@ def parse(raw: bytes, kind: type[_B]) -> _B:
 
 
 def _field(error: msgspec.ValidationError) -> str | None:
-    """The name that msgspec gives as `$.field`, without its indices."""
-    _, found, path = str(error).partition("`$.")
-    return path.split("`")[0].split("[")[0].split(".")[0] if found else None
+    """The body's own field that msgspec names: by its path, or as one that is missing."""
+    text = str(error)
+    _, found, path = text.partition("`$.")
+    if not found:
+        _, found, path = text.partition("missing required field `")
+    return re.split(r"[`.\[]", path)[0] if found else None
 
 
 def chat_wish(body: ChatBody) -> Wish:
@@ -128,7 +135,7 @@ def chat_wish(body: ChatBody) -> Wish:
         logprobs = _bounded("top_logprobs", body.top_logprobs or 0, 0, MAX_TOP_LOGPROBS)
     elif body.top_logprobs:
         raise bad_request("`top_logprobs` needs `logprobs`: true.", param="top_logprobs")
-    return _wish(body, logprobs, None)
+    return _wish(body, logprobs, None, "messages")
 
 
 def completion_wish(body: CompletionBody) -> Wish:
@@ -138,13 +145,15 @@ def completion_wish(body: CompletionBody) -> Wish:
     logprobs = body.logprobs
     if logprobs is not None:
         logprobs = _bounded("logprobs", logprobs, 0, MAX_TOP_LOGPROBS)
-    return _wish(body, logprobs, COMPLETION_TOKENS)
+    return _wish(body, logprobs, COMPLETION_TOKENS, "prompt")
 
 
-def _wish(body: _Body, logprobs: int | None, default_tokens: int | None) -> Wish:
-    asked = body.max_completion_tokens
-    asked = asked if asked is not None else body.max_tokens
-    max_tokens = default_tokens if asked is None else _bounded("max_tokens", asked, 1, 2**31)
+def _wish(body: _Body, logprobs: int | None, default_tokens: int | None, prompt_field: str) -> Wish:
+    length_field, max_tokens = "max_tokens", default_tokens
+    for name in ("max_tokens", "max_completion_tokens"):  # the newer word counts
+        asked: int | None = getattr(body, name)
+        if asked is not None:
+            length_field, max_tokens = name, _bounded(name, asked, 1, 2**31)
     options = body.stream_options or StreamOptions()
     return Wish(
         model=body.model,
@@ -155,6 +164,8 @@ def _wish(body: _Body, logprobs: int | None, default_tokens: int | None) -> Wish
         n=_bounded("n", 1 if body.n is None else body.n, 1, MAX_CHOICES),
         max_tokens=max_tokens,
         logprobs=logprobs,
+        prompt_field=prompt_field,
+        length_field=length_field,
         sampling=_sampling(body, logprobs),
     )
 
@@ -166,7 +177,8 @@ def _sampling(body: _Body, logprobs: int | None) -> SamplingParams:
         max_tokens=1,
         temperature=_number("temperature", body.temperature, 1.0, 0.0, 100.0),
         top_p=_number("top_p", body.top_p, 1.0, 0.0, 1.0),
-        top_k=_bounded("top_k", max(0, body.top_k or 0), 0, 2**31),
+        # Both 0 and -1 say that it is off, as in vLLM.
+        top_k=max(0, _bounded("top_k", body.top_k or 0, -1, 2**31)),
         min_p=_number("min_p", body.min_p, 0.0, 0.0, 1.0),
         seed=_bounded("seed", seed, -(2**63), 2**63 - 1),
         repetition_penalty=_number("repetition_penalty", body.repetition_penalty, 1.0, 0.01, 100.0),

@@ -73,13 +73,13 @@ class Doors:
         ]
 
     def _card(self) -> dict[str, object]:
-        ready = self._fleet.ready()
+        held = self._fleet.holds_tokens()
         return {
             "id": self._model,
             "object": "model",
             "created": self._started,
             "owned_by": "homesplit",
-            "max_model_len": ready.max_context if ready else None,
+            "max_model_len": held[1] if held else None,
         }
 
     async def models(self, request: web.Request) -> web.Response:
@@ -99,13 +99,13 @@ class Doors:
         received_s = time.monotonic()
         body = parse(raw, ChatBody)
         wish = self._checked(request, chat_wish(body))
-        prompt = await self._chat_ids(body, len(raw))
+        prompt = await self._chat_ids(body, wish, len(raw))
         shape = ChatShape(
             request[REQUEST_ID], self._model, self._reader.tokenizer, wish.logprobs is not None
         )
         return await self._answer(request, wish, [prompt], shape, received_s)
 
-    async def _chat_ids(self, body: ChatBody, size: int) -> list[int]:
+    async def _chat_ids(self, body: ChatBody, wish: Wish, size: int) -> list[int]:
         template = self._template
         if template is None:
             raise no_template()
@@ -117,7 +117,7 @@ class Doors:
                 add_generation_prompt=body.add_generation_prompt,
                 extra=body.chat_template_kwargs,
             )
-            return self._reader.encode(text, add_special_tokens=False)
+            return self._reader.encode(text, wish, add_special_tokens=False)
 
         return await self._reader.in_thread(work, size)
 
@@ -127,7 +127,7 @@ class Doors:
         received_s = time.monotonic()
         body = parse(raw, CompletionBody)
         wish = self._checked(request, completion_wish(body))
-        prompts = [await self._reader.token_ids(one) for one in prompts_of(body.prompt)]
+        prompts = [await self._reader.token_ids(one, wish) for one in prompts_of(body.prompt)]
         shape = CompletionShape(
             request[REQUEST_ID], self._model, self._reader.tokenizer, wish.logprobs is not None
         )

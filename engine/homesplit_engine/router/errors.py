@@ -63,12 +63,12 @@ def bad_request(message: str, *, param: str | None = None, code: str | None = No
     return ApiError(400, message, param=param, code=code)
 
 
-def too_long(tokens: int | str, limit: int) -> ApiError:
+def too_long(tokens: int | str, limit: int, *, prompt_field: str, length_field: str) -> ApiError:
     """The 400 for a prompt (and answer) that no context holds; `tokens` as the sentence says it."""
     return bad_request(
         f"This model's context holds {limit} tokens, but prompt and answer ask for {tokens}. "
-        "Shorten the prompt or lower max_tokens.",
-        param="messages",
+        f"Shorten `{prompt_field}` or lower `{length_field}`.",
+        param=prompt_field,
         code="context_length_exceeded",
     )
 

@@ -129,6 +129,11 @@ class Fleet:
         """What the usable workers hold; None when there is none."""
         return next((link.ready for link in self.usable()), None)
 
+    def holds_tokens(self) -> tuple[int, int] | None:
+        """What the smallest and the largest usable worker hold of one prompt and answer."""
+        held = [link.ready.holds_tokens for link in self.usable() if link.ready]
+        return (min(held), max(held)) if held else None
+
     def _choose_fingerprint(self) -> None:
         """The first worker in the settings file's order that answers sets what is served.
 

@@ -341,11 +341,13 @@ class Flight:
         self._failed(attempt, None, why, "handoff")
 
     async def _refused(self, attempt: Attempt, box: str, refused: Refused) -> None:
+        param = self.order.prompt_field
         match refused.kind:
-            case "too_long":
-                raise bad_request(refused.what, code="context_length_exceeded", param="messages")
+            case "too_long" if self.tokens or self._refusals + 1 >= self._base.usable_boxes():
+                # Boxes hold different amounts: another may have room for what this one has not.
+                raise bad_request(refused.what, code="context_length_exceeded", param=param)
             case "bad_request":
-                raise bad_request(refused.what)
+                raise bad_request(refused.what, param=param)
             case "deadline" if not self.tokens:
                 raise unavailable(refused.what, refused.retry_after_s or 1.0, code="deadline")
             case _:

@@ -114,7 +114,7 @@ class Health:
             logprobs=None,
             sampling=SamplingParams(max_tokens=ANSWER_TOKENS, ignore_eos=True),
         )
-        prompt = self._reader.encode(PROMPT, add_special_tokens=True)
+        prompt = self._reader.encode(PROMPT, wish, add_special_tokens=True)
         name = f"{NAME}{self._count}"
         orders = self._reader.orders(name, [prompt], wish, began_s, internal=True)
         answering = self._reader.answering(wish, orders)

@@ -84,7 +84,7 @@ class ChatTemplate:
             return self._template.render(values)
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError) as error:
             raise bad_request(
-                f"The model's chat template refuses these messages: {error}", param="messages"
+                f"The model's chat template refuses these `messages`: {error}", param="messages"
             ) from error
 
 
@@ -107,8 +107,9 @@ def _text_of(message: Message) -> str:
 def _part(part: dict[str, Any]) -> str:
     text = part.get("text")
     if part.get("type") != "text" or not isinstance(text, str):
+        kind = str(part.get("type"))[:40]
         raise bad_request(
-            f"Message parts of type {str(part.get('type'))[:40]!r} are not offered: only text.",
+            f"`messages` with parts of type {kind!r} are not offered: only text.",
             param="messages",
         )
     return text

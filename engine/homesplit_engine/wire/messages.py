@@ -147,6 +147,11 @@ class Ready(Struct, frozen=True, kw_only=True, tag="ready"):
     kv_wire_bytes_per_token: dict[str, int] = {}
     """What one token's KV takes on the wire, by how it is sent."""
 
+    @property
+    def holds_tokens(self) -> int:
+        """The most tokens of one prompt and answer: its context, or all of its KV blocks."""
+        return min(self.max_context, self.blocks_total * self.block_tokens)
+
     def handoff_bytes_per_token(self, kv_wire: KvWire) -> int:
         """Bytes that a hand-off sends for each token."""
         return self.kv_wire_bytes_per_token.get(kv_wire, self.kv_bytes_per_token)
