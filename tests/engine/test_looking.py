@@ -5,9 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from homesplit_engine.config import WorkerConfig
+from homesplit_engine.keys import make_keys
+from homesplit_engine.model import load_model
 from homesplit_engine.worker.looking import HANGS_S, Looking
+from homesplit_engine.worker.worker import Worker
+
+from tests.engine.tiny import make_model
 
 AGES_S = 60.0
 
@@ -77,3 +84,35 @@ def test_one_that_fails_is_unknown_is_logged_and_is_asked_again(
     disk.broken = False
     until(lambda: looking.last() is not None)
     assert "looking at the disk failed" in caplog.text
+
+
+def test_one_that_is_told_to_stop_ends_its_thread_and_one_that_hangs_keeps_nobody() -> None:
+    idle, disk = Disk().looking(), Disk()
+    hanging = disk.looking()
+    disk.answers.clear()
+    hanging.last()
+    assert disk.stuck.wait(AGES_S)
+    for looking in (idle, hanging):
+        looking.stop_soon()
+        looking.join()
+    assert not idle.lives and hanging.lives
+    disk.answers.set()
+    until(lambda: not hanging.lives)
+
+
+def test_a_worker_that_stopped_leaves_no_thread(tmp_path: Path) -> None:
+    keys = make_keys(["a"])
+    config = WorkerConfig(
+        box="a",
+        model_dir=str(make_model(tmp_path)),
+        keys_file="",
+        ready_file=str(tmp_path / "ready"),
+    )
+    loaded = load_model(tmp_path, device="cpu", dtype="float32", weights="same")
+    before = set(threading.enumerate())
+    worker = Worker(config, keys["a"], loaded, blocks_total=4)
+    worker.start()
+    new = set(threading.enumerate()) - before
+    assert {"look at the disk", "control", "gatekeeper"} <= {thread.name for thread in new}
+    worker.stop()
+    assert not [thread.name for thread in new if thread.is_alive()]

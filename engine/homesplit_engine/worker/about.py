@@ -35,6 +35,17 @@ class About:
         self._disk = Looking("the disk", self._disk_free_bytes, None)
         self._power = Looking("the power", PowerMeter(state.config.device).read, _NOT_YET)
         self._others = Looking("other programs", OthersMeter().read, _NOT_YET)
+        self._looking = (self._disk, self._power, self._others)
+
+    def stop_soon(self) -> None:
+        """Asks all that look at something to end."""
+        for looking in self._looking:
+            looking.stop_soon()
+
+    def join(self) -> None:
+        """Waits for their end, not for one that hangs."""
+        for looking in self._looking:
+            looking.join()
 
     def ready(self) -> Ready:
         """Who it is and what it holds."""

@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 log = logging.getLogger("homesplit.worker")
 HANGS_S = 5.0
 """What has not been answered for so long hangs."""
+JOIN_S = 1.0
+"""One that hangs is not waited for: its thread ends with the process."""
 _T = TypeVar("_T")
 
 
@@ -30,7 +32,9 @@ class Looking(Generic[_T]):
         self._last = unknown
         self._asked_s: float | None = None
         self._wanted = threading.Event()
-        threading.Thread(target=self._look, name=f"look at {name}", daemon=True).start()
+        self._ending = False
+        self._thread = threading.Thread(target=self._look, name=f"look at {name}", daemon=True)
+        self._thread.start()
 
     def last(self) -> _T:
         """The newest answer; another one is asked for. Never waits."""
@@ -43,10 +47,26 @@ class Looking(Generic[_T]):
         since_s = 0.0 if asked_s is None else self._clock() - asked_s
         return since_s if since_s >= HANGS_S else None
 
+    def stop_soon(self) -> None:
+        """Asks the thread to end."""
+        self._ending = True
+        self._wanted.set()
+
+    def join(self) -> None:
+        """Waits for the thread's end, for a moment."""
+        self._thread.join(JOIN_S)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its thread has not ended."""
+        return self._thread.is_alive()
+
     def _look(self) -> None:
         while True:
             self._wanted.wait()
             self._wanted.clear()
+            if self._ending:
+                return
             self._asked_s = self._clock()
             try:
                 self._last = self._ask()

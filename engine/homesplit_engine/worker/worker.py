@@ -78,9 +78,10 @@ class Worker:
             pool=pool,
             ended=handoffs.sent,
         )
+        self._about = About(self.state, self._receiver.endpoint, self._senders)
         self._intake = Intake(
             self.state,
-            about=About(self.state, self._receiver.endpoint, self._senders),
+            about=self._about,
             runner=runner,
             receiver=self._receiver,
             senders=self._senders,
@@ -129,7 +130,7 @@ class Worker:
     def stop(self) -> None:
         """Ends all threads and sockets: first all are asked, then each is waited for."""
         self.state.stop_soon()
-        parts = (self._senders, self._receiver, self._gate, self._control)
+        parts = (self._senders, self._receiver, self._gate, self._control, self._about)
         for part in parts:
             part.stop_soon()
         for part in parts:
