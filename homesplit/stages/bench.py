@@ -32,6 +32,7 @@ from homesplit.io.endpoint import base_url, connect, served_context
 from homesplit.io.load import LoadResult, new_session, run_load
 from homesplit.io.own_machine import is_own_machine
 from homesplit.io.router_status import read_router_status
+from homesplit.stages.beside import beside
 from homesplit.stages.context import Context
 from homesplit.stages.load_watch import EventBox, Keep, LoadCounter, watching
 from homesplit.stages.run_entry import RunEntry
@@ -128,7 +129,7 @@ async def bench(
             )
             trace = plan.workload if plan else None
             made = replace(made, price_per_kwh=price_per_kwh, trace=trace)
-            result = entry.ended(made) if entry else made
+            result = await beside(entry.ended, made) if entry else made
     ctx.emit(StageEnded(stage=STAGE, sentence=bench_sentence(result)))
     return result
 
@@ -210,11 +211,11 @@ async def run_once(
                 ttft_target_s=workload.targets.ttft_s,
             )
         timed = await _told(box, load)
-        side = _server_side(timed, workload, _idle_w(ctx, server))
+        side = await beside(_server_side, timed, workload, _idle_w(ctx, server))
     status = await read_router_status(server.session, server.target.url, server.target.api_key)
     offered = replace(plan, seconds=load.offered_s)
-    # Beside the loop: intervals of many requests take seconds, and a screen is drawn meanwhile.
-    summary = await asyncio.to_thread(
+    # Intervals of many requests take seconds.
+    summary = await beside(
         summarise, offered, load.logs, workload.targets, warm_up=warm_up, drain=drain
     )
     result = _result(server, status, workload, plan, load, side, salt, summary)
@@ -240,7 +241,7 @@ async def _told(box: EventBox | None, load: LoadResult) -> Timed | None:
     if box is None:
         return None
     await box.wait_for({log.request_id for log in load.logs})
-    return gather(box.events, load.run_id)
+    return await beside(gather, list(box.events), load.run_id)
 
 
 def _server_side(

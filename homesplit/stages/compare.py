@@ -8,7 +8,6 @@ very same in every mode, asked beside the measuring.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Sequence
@@ -26,12 +25,12 @@ from homesplit.core.compare_result import (
     verdict,
 )
 from homesplit.core.divergence import lossy
-from homesplit.core.events import CompareRun, CompareVerdict, StageEnded, StageStarted
+from homesplit.core.events import CompareRun, CompareVerdict, Event, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan
 from homesplit.core.predict_run import screen_figures
 from homesplit.core.prng import FRESH_BITS, Prng
 from homesplit.core.say import by_names
-from homesplit.core.served import background, gather
+from homesplit.core.served import Background, background, gather
 from homesplit.core.summary import RunSummary, summed
 from homesplit.core.trade import headline, trade
 from homesplit.core.window import Window
@@ -39,6 +38,7 @@ from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.io.endpoint import base_url
 from homesplit.stages.bench import counted_window, make_load, prepared, run_once
+from homesplit.stages.beside import beside
 from homesplit.stages.compare_entry import CompareEntry
 from homesplit.stages.compare_texts import Texts, checked_settings, size_for, texts_agree
 from homesplit.stages.context import Context
@@ -137,11 +137,11 @@ async def compare(
                 texts = await texts_agree(ctx, server, checked, seed, size)
             finally:
                 await set_mode(ctx, target.url, target.api_key, before)
-            result = _result(ctx, pooled, texts, repeats, seed)
+            result = await beside(_result, ctx, pooled, texts, repeats, seed)
             if server.status is not None:
-                learnt = await asyncio.to_thread(take_back, ctx, server.status, result)
+                learnt = await beside(take_back, ctx, server.status, result)
                 result = replace(result, learnt=learnt)
-            return _keep(ctx, kept, result)
+            return await beside(_keep, ctx, kept, result)
 
 
 def _result(
@@ -275,9 +275,7 @@ async def _outlooks(
     if server.status is None:
         return Outlooks(each=(None,) * len(settings), why=("the server told no boxes",))
     ctx.emit(StageStarted(stage=STAGE, sentence="Predicting what will be measured."))
-    return await asyncio.to_thread(
-        predict_modes, ctx, server.status, settings, workload, load, seen
-    )
+    return await beside(predict_modes, ctx, server.status, settings, workload, load, seen)
 
 
 async def _all_runs(
@@ -301,12 +299,12 @@ async def _all_runs(
             keep = kept.keep(columns[index].name, turn + 1)
             own = columns[0].server
             runs[index].append(await _column_run(ctx, columns[index], own, asked, salt, keep))
-            # Beside the loop: intervals of many requests take seconds.
-            made = modes[index] = await asyncio.to_thread(
+            # Intervals of many requests take seconds.
+            made = modes[index] = await beside(
                 _pooled, columns[index], runs[index], asked.load, outlooks, index
             )
             # Into the notebook before it is shown: nothing that was seen may be lost.
-            kept.run_ended([mode for mode in modes if mode is not None], made)
+            await beside(kept.run_ended, [mode for mode in modes if mode is not None], made)
             ctx.emit(_told(columns[index], made))
     return [mode for mode in modes if mode is not None]
 
@@ -329,10 +327,15 @@ async def _column_run(
             drain=seen.drain_s,
             keep=keep,
         )
-    meanwhile = background(gather(box.events, "").statuses) if box else {}
+    meanwhile = await beside(_meanwhile, list(box.events)) if box else {}
     return replace(
         run, setting=column.setting, price_per_kwh=asked.price_per_kwh, meanwhile=meanwhile
     )
+
+
+def _meanwhile(events: Sequence[Event]) -> dict[str, Background]:
+    """What other programs took of the boxes."""
+    return background(gather(events, "").statuses)
 
 
 @contextlib.asynccontextmanager

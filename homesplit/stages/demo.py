@@ -35,6 +35,7 @@ from homesplit.io.local_engine import LocalEngine, local_engine
 from homesplit.io.model_files import shape_of_folder
 from homesplit.io.reference import reference_texts
 from homesplit.stages.bench import make_load, prepared, run_once
+from homesplit.stages.beside import beside
 from homesplit.stages.context import Context
 from homesplit.stages.export import export_entries
 from homesplit.stages.model import get_model, model_name
@@ -147,7 +148,7 @@ async def _run_mode(
         made = await run_once(
             ctx, server, workload, plan, warm_up=0.0, drain=0.0, keep=entry.so_far
         )
-        result = entry.ended(made)
+        result = await beside(entry.ended, made)
     ctx.emit(
         CompareRun(
             mode=setting.mode, prefill=setting.prefill, figures=result.summary.figures, repeats=1

@@ -21,9 +21,10 @@ from homesplit.core.remeasured import Advised, Figure, capacity_again
 from homesplit.core.replay import REPLAY
 from homesplit.core.say import listed
 from homesplit.core.window import Window
-from homesplit.core.workload import Workload
+from homesplit.core.workload import Targets, Workload
 from homesplit.errors import UsageError
 from homesplit.stages.bench import Target, bench
+from homesplit.stages.beside import beside
 from homesplit.stages.capacity import find_capacity
 from homesplit.stages.compare import compare, mode_words
 from homesplit.stages.context import Context
@@ -169,10 +170,10 @@ async def _run_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -> Ag
             warm_up=float(body["warm_up_s"]),
             drain=float(body.get("drain_s", 0.0)),
         )
-    then = _logs(raw["requests"])
-    found = change(
+    found = await beside(
+        _change,
         "run",
-        [then],
+        [raw["requests"]],
         [result.logs],
         workload.targets,
         seen_then=_window(body, float(body["seconds"])),
@@ -241,19 +242,32 @@ async def _compare_again(ctx: Context, entry: Entry, raw: Raw, target: Target) -
     changes: list[Change] = []
     for mode in result.modes:
         rounds = [f"{mode.name} round {turn + 1}" for turn in range(result.repeats)]
-        then = [_logs(raw.get(name, ())) for name in rounds]
-        now = [run.logs for run in mode.runs]
         changes.append(
-            change(
+            await beside(
+                _change,
                 mode.name,
-                then,
-                now,
+                [raw.get(name, ()) for name in rounds],
+                [run.logs for run in mode.runs],
                 workload.targets,
                 seen_then=_window(settings, seconds),
                 seen_now=mode.pooled.window,
             )
         )
     return str(result.entry), changes
+
+
+def _change(
+    name: str,
+    then: Sequence[Sequence[Any]],
+    now: Sequence[Sequence[RequestLog]],
+    targets: Targets,
+    *,
+    seen_then: Window,
+    seen_now: Window,
+) -> Change:
+    """What moved since; `then` are the raw records of the entry's runs."""
+    logs = [_logs(rows) for rows in then]
+    return change(name, logs, now, targets, seen_then=seen_then, seen_now=seen_now)
 
 
 def _window(kept: Mapping[str, Any], seconds: float) -> Window:

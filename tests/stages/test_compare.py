@@ -12,7 +12,6 @@ import pytest
 from homesplit_engine.records import ModeSetting, WorkerStatus
 from msgspec.structs import replace
 
-from homesplit.core import summary
 from homesplit.core.calibration import Calibration
 from homesplit.core.compare_result import compare_document
 from homesplit.core.events import CompareRun, CompareVerdict, Event
@@ -21,8 +20,12 @@ from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.io import calibration_store
 from homesplit.io.paths import Paths
+from homesplit.stages import bench as bench_stage
+from homesplit.stages import compare as compare_stage
+from homesplit.stages import repeat as repeat_stage
 from homesplit.stages.bench import Target
 from homesplit.stages.compare import check_modes, compare, parse_mode
+from homesplit.stages.compare_entry import CompareEntry
 from homesplit.stages.compare_texts import CHECKED_EACH
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import list_entries, show_entry
@@ -118,25 +121,34 @@ async def test_a_slower_mode_loses_and_the_verdict_is_in_the_notebook(
     assert len(raw) == 4 and all(raw.values())
 
 
-async def test_figures_are_reckoned_beside_the_loop_that_draws_the_screen(
+async def test_what_takes_long_is_done_beside_the_loop_that_draws_the_screen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[tuple[str, threading.Thread]] = []
 
-    def watched(name: str) -> Callable[..., Any]:
-        reckon = getattr(summary, name)
+    def watch(stage: Any, name: str) -> None:
+        work = getattr(stage, name)
 
         def noted(*told: Any, **more: Any) -> Any:
             threads.append((name, threading.current_thread()))
-            return reckon(*told, **more)
+            return work(*told, **more)
 
-        return noted
+        monkeypatch.setattr(stage, name, noted)
 
-    monkeypatch.setattr("homesplit.stages.bench.summarise", watched("summarise"))
-    monkeypatch.setattr("homesplit.stages.compare.summed", watched("summed"))
+    for name in ("gather", "server_side", "summarise"):
+        watch(bench_stage, name)
+    for name in ("summed", "verdict", "trade"):
+        watch(compare_stage, name)
+    for name in ("run_ended", "ended"):
+        watch(CompareEntry, name)
     async with fake_router(EVEN) as router:
-        await run(tmp_path, router.url, "colocated", seconds=0.3, repeats=2)
-    assert [name for name, _ in threads] == ["summarise", "summarise", "summed"]
+        result = await run(tmp_path, router.url, "colocated", seconds=0.3, repeats=2)
+        entry, raw = show_entry(context(tmp_path), str(result.entry))
+        watch(repeat_stage, "change")
+        await repeat_stage.repeat(context(tmp_path), entry, raw, Target(url=router.url))
+    each = ["gather", "server_side", "summarise"]
+    once = [*each, *each, "run_ended", "summed", "run_ended", "verdict", "trade", "ended"]
+    assert sorted(name for name, _ in threads) == sorted([*once, *once, "change"])
     assert threading.current_thread() not in [thread for _, thread in threads]
 
 
