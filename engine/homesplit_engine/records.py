@@ -135,6 +135,8 @@ class Sending(Struct, frozen=True, kw_only=True):
     request_id: str
     left_bytes: int
     """Payload that the peer's kernel has not acknowledged yet (where ours tells that)."""
+    ahead_bytes: int = 0
+    """Payload of others to the same peer that goes before it and was not sent yet."""
 
 
 class WorkerStatus(Struct, frozen=True, kw_only=True):

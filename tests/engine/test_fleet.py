@@ -11,7 +11,8 @@ from homesplit_engine.config import RouterConfig, WorkerAddress
 from homesplit_engine.events import FaultSeen
 from homesplit_engine.keys import make_keys
 from homesplit_engine.policy import Decision
-from homesplit_engine.records import KvWire
+from homesplit_engine.records import KvWire, ModeSetting
+from homesplit_engine.router.attempt import Attempt
 from homesplit_engine.router.fleet import ROUTER_ENDED, Fleet
 from homesplit_engine.router.flight import Flight
 from homesplit_engine.router.handover import Way
@@ -133,6 +134,22 @@ async def test_when_all_that_were_used_are_lost_the_others_serve() -> None:
         assert used(subject) == ["right"]
 
 
+def reads(subject: Fleet, box: str, name: str, tokens: int) -> Flight:
+    """A request whose prompt waits to be read there."""
+    flight = Flight(subject, order(request_id=name, token_ids=[1] * tokens))
+    decision = Decision(
+        kind="colocated",
+        prefill_box=box,
+        decode_box=box,
+        prefill="whole",
+        chunk_tokens=None,
+        why="",
+    )
+    flight.attempt = Attempt(name, decision, 0, tokens)
+    subject.board.add(flight)
+    return flight
+
+
 @pytest.mark.parametrize(("wire", "whole_bytes"), [("same", 38_400), ("fp16", 19_200)])
 async def test_a_hand_offs_way_is_that_between_its_two_boxes(
     wire: KvWire, whole_bytes: int
@@ -146,16 +163,25 @@ async def test_a_hand_offs_way_is_that_between_its_two_boxes(
         why="",
     )
     async with fleet() as subject:
-        unknown = subject.way(decision, 100, wire)
-        assert unknown == Way(whole_bytes=None, link_bytes_per_s=None, read_s=None, sharing=1)
-        answer(subject, "left", "fp32")
+        asked = order(token_ids=[1] * 100, setting=ModeSetting(kv_wire=wire))
+        flight = Flight(subject, asked)
+        unknown = subject.way(flight, decision)
+        assert unknown == Way(whole_bytes=None, link_bytes_per_s=None, read_s=None)
+        for box in BOXES:
+            answer(subject, box, "fp32")
         subject.rates.link_can_bytes_per_s |= {("left", "right"): 1e3, ("right", "left"): 7.0}
         subject.rates.prefill_tokens_per_s["left"] = 50.0
-        known = Way(whole_bytes=whole_bytes, link_bytes_per_s=1e3, read_s=2.0, sharing=1)
-        assert subject.way(decision, 100, wire) == known
-        # Where it goes on is the box that writes, if it is known how fast that one reads.
+        known = Way(whole_bytes=whole_bytes, link_bytes_per_s=1e3, read_s=2.0)
+        assert subject.way(flight, decision) == known
+        # It would go on where fewer are, behind the prompts that wait there.
         subject.rates.prefill_tokens_per_s["right"] = 10.0
-        assert subject.way(decision, 100, wire).read_s == 10.0
+        left = reads(subject, "left", "first", 50)
+        assert subject.way(flight, decision).read_s == 10.0
+        reads(subject, "right", "second", 30)
+        subject.board.remove(left)
+        assert subject.way(flight, decision).read_s == 2.0
+        reads(subject, "left", "third", 50)
+        assert subject.way(flight, decision).read_s == 3.0
 
 
 async def test_what_lasts_is_told_until_it_is_over_and_an_end_of_the_router_for_a_while() -> None:

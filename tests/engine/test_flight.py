@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from homesplit_engine.policy import Decision
-from homesplit_engine.records import KvWire, ModeSetting, Sending
+from homesplit_engine.records import ModeSetting, Sending
 from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Order, Stopping
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.flight import Flight
@@ -71,7 +71,7 @@ class OneBox:
     async def until_usable(self, timeout_s: float) -> None:
         await asyncio.sleep(timeout_s)
 
-    def way(self, decision: Decision, prompt_tokens: int, kv_wire: KvWire) -> Way:
+    def way(self, flight: Flight, decision: Decision) -> Way:
         return Way(whole_bytes=None, link_bytes_per_s=None, read_s=None)
 
     def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from homesplit_engine.policy import Decision
-from homesplit_engine.records import KvWire, Sending, TransferEvent
+from homesplit_engine.records import Sending, TransferEvent
 from homesplit_engine.router.attempt import BoxLost, GivenToken, Item
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.flight import MAX_FAILED_ATTEMPTS, Flight
@@ -104,7 +104,7 @@ class World:
     async def until_usable(self, timeout_s: float) -> None:
         raise AssertionError("a box is always there")
 
-    def way(self, decision: Decision, prompt_tokens: int, kv_wire: KvWire) -> Way:
+    def way(self, flight: Flight, decision: Decision) -> Way:
         return Way(whole_bytes=None, link_bytes_per_s=None, read_s=None)
 
     def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from homesplit_engine.router.handover import Handover, Way, allowed_s
+from homesplit_engine.router.handover import SLOW_SHARE, Handover, Way, allowed_s
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,13 +15,11 @@ def way(
     link_mb_per_s: float | None = None,
     read_s: float | None = None,
     whole_mb: float | None = 8,
-    sharing: int = 1,
 ) -> Way:
     return Way(
         whole_bytes=None if whole_mb is None else int(whole_mb * MB),
         link_bytes_per_s=None if link_mb_per_s is None else link_mb_per_s * MB,
         read_s=read_s,
-        sharing=sharing,
     )
 
 
@@ -38,7 +36,7 @@ def way(
         (way(2, 1.0), None, 7.0),
         (way(2, 1.0, whole_mb=None), None, 3.0),
         (way(0.2, 1.0), 8, 43.0),
-        (way(2, 1.0, sharing=3), 8, 17.0),
+        (way(2, 1.0), 24, 15.0),
     ],
     ids=[
         "nothing is known: as long as a lost box is waited for",
@@ -51,7 +49,7 @@ def way(
         "nobody told what is left",
         "nor what the box holds",
         "a link known to be slow is no fault",
-        "three share it",
+        "two more go before it",
     ],
 )
 def test_a_hand_off_may_take_what_its_link_needs_and_what_a_lost_box_would_cost(
@@ -105,8 +103,9 @@ def test_what_would_end_too_late_or_stands_still_is_hopeless(
     steps: list[tuple[float, float]], allowed: float, why: str | None
 ) -> None:
     handover = seen(*steps)
-    handover.until_s(way(whole_mb=0, read_s=allowed - DETECTION_S))
-    found = handover.hopeless(steps[-1][0] if steps else 99.0)
+    found = handover.look(
+        way(whole_mb=0, read_s=allowed - DETECTION_S), steps[-1][0] if steps else 99
+    )
     assert found is None if why is None else (found is not None and (why in found))
 
 
@@ -121,13 +120,72 @@ def test_until_the_first_token_nothing_is_kept_back_and_nothing_given_up() -> No
     handover.seen(8 * MB, 1.0)
     handover.seen(8 * MB, 9.0)
     assert handover.until_s(way(2, 1.0)) is None
-    assert handover.hopeless(9.0) is None and handover.kept_back_s(9.0) == 0.0
+    assert handover.look(way(2, 1.0), 9.0) is None and handover.kept_back_s(9.0) == 0.0
 
 
-def test_what_it_may_take_only_grows_as_others_come_and_go() -> None:
+def test_what_it_may_take_only_grows_as_others_come_to_be_read_and_go() -> None:
     handover = seen((9.0, 8), (10.0, 8))
-    untils = [handover.until_s(way(2, 1.0, sharing=sharing)) for sharing in (1, 3, 1)]
-    assert untils == [10 + 7.0, 10 + 17.0, 10 + 17.0]
+    untils = [handover.until_s(way(2, read_s)) for read_s in (1.0, 3.0, 1.0)]
+    assert untils == [10 + 7.0, 10 + 9.0, 10 + 9.0]
+
+
+def test_what_goes_before_it_counts_also_when_it_is_told_of_after_the_first_token() -> None:
+    handover = Handover(DETECTION_S)
+    handover.first_token_came(10.0)
+    assert handover.until_s(way(2, 1.0)) == 10 + 7.0
+    handover.seen(24 * MB, 10.5)
+    assert handover.until_s(way(2, 1.0)) == 10 + 15.0
+
+
+@pytest.mark.parametrize(
+    ("mb_per_s", "known_mb_per_s", "read_s", "given_up_s"),
+    [
+        (4.0, 4.0, 0.5, None),
+        (2.1, 4.0, 0.5, 11.0),
+        (3.0, 4.0, 0.5, None),
+        (1.9, 4.0, 0.5, 11.0),
+        (1.9, 4.0, 9.0, None),
+        (1.9, None, 0.5, 11.0),
+        (1.9, 2.0, 0.5, None),
+    ],
+    ids=[
+        "as fast as it is known to be",
+        "half as fast: it would be through too late",
+        "a little slower",
+        "much slower than it was: from now on reading again is less to wait for",
+        "much slower than it was, and reading again would take longer",
+        "never measured",
+        "known to be slow",
+    ],
+)
+def test_several_that_share_a_link_are_given_up_while_reading_again_is_less_to_wait_for(
+    mb_per_s: float, known_mb_per_s: float | None, read_s: float, given_up_s: float | None
+) -> None:
+    """The last of three of 4 MB each: its own link would need 3 s for all of them."""
+    handover, known = Handover(DETECTION_S), way(known_mb_per_s, read_s, whole_mb=4)
+    handover.first_token_came(10.0)
+    for half_s in range(13):
+        now_s = 10.0 + half_s / 2
+        left_mb = max(0.0, 12 - mb_per_s * half_s / 2)
+        handover.seen(int(left_mb * MB), now_s)
+        if handover.look(known, now_s):
+            assert now_s == given_up_s
+            return
+    assert given_up_s is None
+
+
+def test_a_link_that_is_slow_for_a_moment_is_not_held_against_it_later() -> None:
+    handover, known = Handover(DETECTION_S), way(4, 0.5, whole_mb=12)
+    handover.first_token_came(10.0)
+    told = [(10.0, 12.0), (10.5, 11.5), (11.0, 11.0)]
+    for now_s, left_mb in told:
+        handover.seen(int(left_mb * MB), now_s)
+    handover.look(known, 11.0)
+    slow = handover.until_s(known)
+    for now_s, left_mb in [(11.5, 9.0), (12.0, 7.0)]:
+        handover.seen(int(left_mb * MB), now_s)
+    assert slow == 10.0 + DETECTION_S + 0.5
+    assert handover.look(known, 12.0) is None and handover.until_s(known) == 10 + 3 + 2.5
 
 
 @given(
@@ -138,7 +196,7 @@ def test_what_it_may_take_only_grows_as_others_come_and_go() -> None:
     slow=st.floats(0.0, 0.9),
     look_s=st.floats(0.05, 0.5),
 )
-def test_a_link_that_becomes_slow_costs_no_more_than_a_lost_box_beside_its_own_time(
+def test_a_link_that_becomes_slow_costs_no_more_than_a_lost_box(
     known_mb_per_s: float | None,
     read_s: float,
     left_mb: float,
@@ -152,18 +210,23 @@ def test_a_link_that_becomes_slow_costs_no_more_than_a_lost_box_beside_its_own_t
     handover = Handover(DETECTION_S)
     handover.seen(int(left_mb * MB), 0.0)
     handover.first_token_came(0.0)
-    until_s = handover.until_s(known)
-    assert until_s is not None
-    left, now_s, ended_s = left_mb, 0.0, 0.0
+    left, now_s, ended_s, given_up = left_mb, 0.0, 0.0, False
     while not ended_s:
+        until_s = handover.until_s(known)
+        assert until_s is not None
         now_s += look_s
         left -= rate * (1.0 if now_s <= slow_from_s else slow) * look_s
         left_bytes = max(0, int(left * MB))
         handover.seen(left_bytes, now_s)
         if not left_bytes:
             ended_s = now_s
-        elif handover.hopeless(now_s) or now_s >= until_s:
-            ended_s = min(now_s, until_s) + read_s
+        elif handover.look(known, now_s) or now_s >= until_s:
+            ended_s, given_up = min(now_s, until_s) + read_s, True
     own_s = left_mb / rate
     # A rate is known one look after it was watched for half a detection.
     assert ended_s <= own_s + DETECTION_S + read_s + 3 * look_s
+    if known_mb_per_s and slow < SLOW_SHARE and ended_s > slow_from_s:
+        # Counted from the fault on, with no time for the link itself.
+        assert ended_s - slow_from_s <= DETECTION_S + read_s + 3 * look_s
+    if known_mb_per_s and now_s <= slow_from_s:
+        assert not given_up

@@ -1,10 +1,20 @@
-"""What a hand-off that was given up tells of its link, and for how long."""
+"""What hand-offs tell of the link they share, and one that was given up for how long."""
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
+import torch
+import zmq
+from homesplit_engine.cache import KvPool, KvShape
+from homesplit_engine.handoff.sender import Outgoing, Sender
 from homesplit_engine.records import PrefillSlice, StepEvent, TransferEvent
 from homesplit_engine.router.rates import SLOW_S, Rates
+from homesplit_engine.wire.messages import HandoffSecret, HandoffTarget
+from homesplit_engine.wire.seal import new_seal_key
+from homesplit_engine.wire.sockets import KV_DOMAIN, Gatekeeper, bind, kv_listening_socket
 
 PAIR = ("a", "b")
 
@@ -48,3 +58,44 @@ def test_reading_again_is_reckoned_by_the_first_box_that_has_read(
     piece = PrefillSlice(request_id="r", start=0, tokens=100)
     rates.learn_step(StepEvent(box="a", step=0, start_s=0.0, end_s=1.0, prefill=(piece,)))
     assert rates.read_s(boxes, 200) == read_s
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares() -> None:
+    """Two of 8 tokens each, of both of which 4 are sent; a token is 128 bytes."""
+    context: zmq.Context[Any] = zmq.Context()
+    gate = Gatekeeper(context, {}, {KV_DOMAIN: "sesame"})
+    listening = kv_listening_socket(context, max_bytes=2**20, hwm=100)
+    endpoint = bind(listening, "127.0.0.1", 0)
+    shape = KvShape(kv_heads=(2, 2), head_dim=(4, 4), dtype=torch.float32)
+    pool = KvPool(shape, blocks_total=2, block_tokens=8, device=torch.device("cpu"))
+    sender = Sender(context, box="a", fingerprint="f", pool=pool, ended=_nothing)
+    sender.start()
+    for number, name in enumerate(("first", "second")):
+        target = HandoffTarget(
+            reservation_id=name,
+            box="b",
+            endpoint=endpoint,
+            secret=HandoffSecret(password="sesame", seal_key=new_seal_key()),
+            fingerprint="f",
+            cached_tokens=0,
+        )
+        outgoing = Outgoing(
+            request_id=name, target=target, prompt_tokens=8, deadline_s=time.monotonic() + 600
+        )
+        outgoing.place = pool.place([number])
+        for layer in range(2):
+            sender.layer_done(outgoing, layer, 0, 4)
+    told: list[tuple[str, int, int]] = []
+    end_s = time.monotonic() + 60
+    while told != [("first", 512, 0), ("second", 512, 512)] and time.monotonic() < end_s:
+        time.sleep(0.01)
+        told = [(one.request_id, one.left_bytes, one.ahead_bytes) for one in sender.sending()]
+    for part in (sender, gate):
+        part.stop_soon()
+        part.join()
+    context.destroy(linger=0)
+    assert told == [("first", 512, 0), ("second", 512, 512)]

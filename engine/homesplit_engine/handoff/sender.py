@@ -209,7 +209,14 @@ class Sender:
 
     def sending(self) -> list[Sending]:
         """The hand-offs under way."""
-        return [self._left(outgoing) for outgoing in list(self._waiting.values())]
+        found: list[Sending] = []
+        unsent: dict[tuple[str, str], int] = {}
+        # Prompts are read one after the other, and what is read first is sent first.
+        for outgoing in list(self._waiting.values()):
+            door, own = _door(outgoing.target), self._unsent(outgoing)
+            found.append(self._left(outgoing, own, unsent.get(door, 0)))
+            unsent[door] = unsent.get(door, 0) + own
+        return found
 
     def links(self) -> list[LinkSeen]:
         """The connections to the peer."""
@@ -220,13 +227,17 @@ class Sender:
             if seen is not None
         ]
 
-    def _left(self, outgoing: Outgoing) -> Sending:
+    def _unsent(self, outgoing: Outgoing) -> int:
         tokens = max(0, outgoing.prompt_tokens - outgoing.target.cached_tokens)
         whole = tokens * token_wire_bytes(self._pool.shape, outgoing.target.kv_wire)
+        return max(0, whole - outgoing.bytes)
+
+    def _left(self, outgoing: Outgoing, unsent: int, ahead: int) -> Sending:
         peer = self._peers.get(_door(outgoing.target))
         on_the_way = 0 if peer is None else peer.unacknowledged(outgoing.ends_at)
-        left = max(0, whole - outgoing.bytes) + on_the_way
-        return Sending(request_id=outgoing.request_id, left_bytes=left)
+        return Sending(
+            request_id=outgoing.request_id, left_bytes=unsent + on_the_way, ahead_bytes=ahead
+        )
 
     def layer_done(self, outgoing: Outgoing, layer: int, start: int, end: int) -> None:
         """K and V of tokens [start, end) of one layer are in the pool."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from homesplit_engine.policy import Decision
-from homesplit_engine.records import KvWire
 from homesplit_engine.router.handover import Way
 from homesplit_engine.wire.messages import HandoffTarget, Reserved, ToWorker
 
@@ -54,8 +53,8 @@ class Base(Protocol):
         """Return when a box can be used, or after the time."""
         ...
 
-    def way(self, decision: Decision, prompt_tokens: int, kv_wire: KvWire) -> Way:
-        """What is known of the way that this hand-off takes."""
+    def way(self, flight: Flight, decision: Decision) -> Way:
+        """What is known of the way that a flight's hand-off takes."""
         ...
 
     def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None:

@@ -25,7 +25,6 @@ from homesplit_engine.events import (
 from homesplit_engine.policy import BoxView, Decision, Question, decide, resume
 from homesplit_engine.records import (
     Fault,
-    KvWire,
     ModeSetting,
     ModeSwitch,
     Outcome,
@@ -322,16 +321,28 @@ class Fleet:
         """Drop what is still said about this wire id."""
         self.board.unlisten(wire_id)
 
-    def way(self, decision: Decision, prompt_tokens: int, kv_wire: KvWire) -> Way:
-        """What is known of the way that this hand-off takes."""
-        boxes, ready = (decision.prefill_box, decision.decode_box), self.ready()
-        per_token = ready.handoff_bytes_per_token(kv_wire) if ready else None
+    def way(self, flight: Flight, decision: Decision) -> Way:
+        """What is known of the way that a flight's hand-off takes."""
+        order, ready = flight.order, self.ready()
+        per_token = ready.handoff_bytes_per_token(order.setting.kv_wire) if ready else None
         return Way(
-            whole_bytes=None if per_token is None else prompt_tokens * per_token,
-            link_bytes_per_s=self.rates.link_can_bytes_per_s.get(boxes),
-            read_s=self.rates.read_s(boxes[::-1], prompt_tokens),
-            sharing=max(1, self.board.handing_over()),
+            whole_bytes=None if per_token is None else len(order.token_ids) * per_token,
+            link_bytes_per_s=self.rates.link_can_bytes_per_s.get(
+                (decision.prefill_box, decision.decode_box)
+            ),
+            read_s=self._read_again_s(flight, decision),
         )
+
+    def _read_again_s(self, flight: Flight, decision: Decision) -> float | None:
+        """What its prompt would wait and be read for where it would go on now."""
+        views = self._views(flight)
+        again = resume(flight.order.setting, views, "")
+        if again is None:
+            return None
+        box = again.prefill_box
+        waiting = next(view.pending_prefill_tokens for view in views if view.box == box)
+        boxes = (box, decision.decode_box, decision.prefill_box)
+        return self.rates.read_s(boxes, waiting + len(flight.order.token_ids))
 
     def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None:
         """A hand-off was given up while so much of it arrived a second, None if nobody knows."""

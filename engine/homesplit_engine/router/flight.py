@@ -216,20 +216,21 @@ class Flight:
         return attempt.handover
 
     def _way(self, attempt: Attempt) -> Way:
-        """What is known of its hand-off's way now: more may share the link than before."""
-        order = self.order
-        return self._base.way(attempt.decision, len(order.token_ids), order.setting.kv_wire)
+        """What is known of its hand-off's way now: more may wait to be read than before."""
+        return self._base.way(self, attempt.decision)
 
     def _handoff_seen(self, attempt: Attempt, sending: Sending) -> None:
         """Go on elsewhere as soon as it is plain that the hand-off would take too long."""
         if attempt.stage not in (Stage.READING, Stage.HANDING_OVER):
             return
         now_s, handover = time.monotonic(), self._handover(attempt)
-        handover.seen(sending.left_bytes, now_s)
+        left = sending.left_bytes
+        handover.seen(left + sending.ahead_bytes if left else 0, now_s)
         if attempt.stage is Stage.READING:
             return
-        attempt.limit_s = handover.until_s(self._way(attempt))
-        why = handover.hopeless(now_s)
+        way = self._way(attempt)
+        why = handover.look(way, now_s)
+        attempt.limit_s = handover.until_s(way)
         if why is not None:
             self._give_handoff_up(attempt, why)
 

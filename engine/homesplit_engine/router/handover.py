@@ -2,7 +2,10 @@
 
 Its client has the first token and waits for the second. A link that is known to be slow is no
 fault, and gets the time that it needs; beside that the client waits no longer than the loss of a
-box would have it wait, detection and reading again.
+box would have it wait, detection and reading again. A link that is no longer what it is known to
+be gets no time of its own: from when it became slow, the whole wait is detection and reading again.
+
+Several hand-offs go over a link one behind the other, so each waits for those before it too.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from dataclasses import dataclass
 
 WINDOWS_PER_DETECTION = 2.0
 """The rate now is that over half a detection time."""
+SLOW_SHARE = 0.5
+"""A link that carries less than this share of what it is known to carry is not what it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +28,19 @@ class Way:
     link_bytes_per_s: float | None
     """What the link carries when all is well; None when that was never measured."""
     read_s: float | None
-    """What reading the prompt again takes; None when that was never measured."""
-    sharing: int = 1
-    """Hand-offs that share the link, this one among them; they would also be read again one after
-    the other."""
+    """What reading the prompt again takes, behind those that wait to be read there; None when that
+    was never measured."""
 
 
 def allowed_s(way: Way, left_bytes: int | None, detection_s: float) -> float:
     """How long a hand-off may keep the second token back, from the first one on.
 
-    `left_bytes` is what was left of it then; None when nobody told, so all of it counts.
+    `left_bytes` is what was left then, of it and of those before it; None when nobody told, so all
+    of it counts.
     """
     left = way.whole_bytes if left_bytes is None else left_bytes
     link_s = left / way.link_bytes_per_s if left and way.link_bytes_per_s else 0.0
-    return detection_s + way.sharing * (link_s + (way.read_s or 0.0))
+    return detection_s + link_s + (way.read_s or 0.0)
 
 
 class Handover:
@@ -52,6 +56,8 @@ class Handover:
         """When it began to keep the second token back."""
         self._left_then: int | None = None
         self._allowed_s = 0.0
+        self._slow_since_s: float | None = None
+        """Since when the link carries much less than it is known to carry."""
 
     def first_token_came(self, now_s: float) -> None:
         """From now on it keeps the second token back."""
@@ -62,17 +68,26 @@ class Handover:
         return 0.0 if self._first_token_s is None else now_s - self._first_token_s
 
     def until_s(self, way: Way) -> float | None:
-        """When it is given up at the latest, which only moves on; None before the first token."""
+        """When it is given up at the latest; None before the first token.
+
+        That only moves on, but for a link that turns out to be slow.
+        """
         if self._first_token_s is None:
             return None
         now_allowed_s = allowed_s(way, self._left_then, self._detection_s)
         self._allowed_s = max(self._allowed_s, now_allowed_s)
-        return self._first_token_s + self._allowed_s
+        until_s = self._first_token_s + self._allowed_s
+        if self._slow_since_s is not None:
+            slow_until_s = self._slow_since_s + self._detection_s + (way.read_s or 0.0)
+            until_s = min(until_s, slow_until_s)
+        return until_s
 
     def seen(self, left_bytes: int, now_s: float) -> None:
-        """So much is left."""
+        """So much is left until it is through, of those before it as well."""
         if not self._seen or left_bytes < self._seen[-1][1]:
             self._moved_s = now_s
+        if self._first_token_s is not None and self._left_then is None:
+            self._left_then = left_bytes
         self._seen.append((now_s, left_bytes))
         # One that is older than the window stays, so that the window is covered.
         while len(self._seen) > 2 and now_s - self._seen[1][0] >= self._window_s:
@@ -91,7 +106,7 @@ class Handover:
         took_s = ended_s - began_s
         return max(0, first - last) / took_s if took_s >= self._window_s else None
 
-    def hopeless(self, now_s: float) -> str | None:
+    def look(self, way: Way, now_s: float) -> str | None:
         """Why it is not worth waiting for, in words with numbers; None while it is."""
         first_token_s = self._first_token_s
         if first_token_s is None or self._moved_s is None or self.left_bytes == 0:
@@ -103,7 +118,16 @@ class Handover:
         # Before the first token nothing may have been there to send; standing still is above.
         if not rate or self._seen[0][0] < first_token_s:
             return None
-        if self.kept_back_s(now_s) + left / rate <= self._allowed_s:
+        self._judge_link(way.link_bytes_per_s, rate)
+        until_s = self.until_s(way)
+        if until_s is None or now_s + left / rate <= until_s:
             return None
         told = f"{left / 1e6:.3g} MB are left and {rate / 1e6:.3g} MB arrive a second"
-        return f"{told}, too slow for the {self._allowed_s:.1f} s that it may take"
+        return f"{told}, too slow for the {until_s - first_token_s:.1f} s that it may take"
+
+    def _judge_link(self, known: float | None, rate: float) -> None:
+        """Since when the link is slower than it should be."""
+        if known is None or rate >= SLOW_SHARE * known:
+            self._slow_since_s = None
+        elif self._slow_since_s is None:
+            self._slow_since_s = self._seen[0][0]
