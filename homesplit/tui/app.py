@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import monotonic
 from typing import ClassVar
 
 from textual import work
-from textual.app import App, SystemCommand
+from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from homesplit.controller import Controller
 from homesplit.tui.ask import AskScreens, ask
@@ -27,6 +26,7 @@ REFRESH_S = 0.1
 STREAM_S = 1.0
 """What the engine's stream of steps changes outside of Monitor follows this often."""
 HELP = "Help"
+HELP_TOLD = "The keys, the idea, the words"
 HELP_OF = {name: help_view.drawn(name) for name in road.SCREENS}
 """A stop's help, drawn by the same function each time, so that it is known to be the same."""
 SCREENS_AFTER_S = 0.2
@@ -55,12 +55,12 @@ class HomesplitApp(App[None]):
             Binding(str(number), f"go('{name}')", road.TITLES[name], show=False, id=f"go-{name}")
             for number, name in enumerate(road.SCREENS, start=1)
         ),
-        Binding("escape", "back", "Back", show=False),
-        Binding("e", "detail", "Error detail", show=False),
+        Binding("escape", "back", "Back", show=False, tooltip="Hide the error, else one stop back"),
+        Binding("e", "detail", "Error detail", show=False, tooltip="The last error at length"),
         Binding("greater_than_sign", "chapter(1)", "Skip ahead", show=False, id="ahead"),
         Binding("less_than_sign", "chapter(-1)", "Skip back", show=False, id="again"),
-        Binding("question_mark", "help", "Help", key_display="?", id="help"),
-        Binding("q", "leave", "Quit", id="quit"),
+        Binding("question_mark", "help", "Help", key_display="?", id="help", tooltip=HELP_TOLD),
+        Binding("q", "leave", "Quit", id="quit", tooltip="Asks first if something would be lost"),
     ]
 
     def __init__(
@@ -124,6 +124,7 @@ class HomesplitApp(App[None]):
             yield partial(get_ready, self, HELP, HELP_OF[self.current_mode])
             chat = importlib.import_module("homesplit.tui.screens.chat")
             yield partial(chat.get_ready, self, self.controller)
+            yield partial(importlib.import_module("homesplit.tui.screens.palette").get_ready, self)
             yield self._on_ready
 
     def _get_ready(self, steps: Sequence[Callable[[], object]]) -> None:
@@ -215,24 +216,6 @@ class HomesplitApp(App[None]):
         """Textual's own key and command for leaving ask as q does."""
         self.action_leave()
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette holds everything that keys do."""
-        for command in super().get_system_commands(screen):
-            # Textual's own Quit asks nothing; ours is among the bindings below.
-            if command.title != "Quit":
-                yield command
-        for number, name in enumerate(road.SCREENS, start=1):
-            yield SystemCommand(
-                f"Go to {road.TITLES[name]}",
-                f"Stop {number} of the road",
-                partial(self.switch_mode, name),
-            )
-        for active in screen.active_bindings.values():
-            binding = active.binding
-            told = binding.description and not binding.action.startswith(("go(", "command_palette"))
-            if told and isinstance(active.node, StageScreen | HomesplitApp):
-                yield SystemCommand(
-                    binding.description,
-                    binding.tooltip or f"Key {self.get_key_display(binding)}",
-                    partial(self.run_action, binding.action, active.node),
-                )
+    def action_command_palette(self) -> None:
+        """Ours lies ready; Textual's is made anew each time, which takes its time."""
+        importlib.import_module("homesplit.tui.screens.palette").open_palette(self)

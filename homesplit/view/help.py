@@ -32,6 +32,7 @@ a      add a machine by address or ssh name""",
 left, right   turn it; the advice follows
 a             work out the advice anew
 v             the map over the load, or over the link
+f             take targets that these boxes can hold
 tab           move to the advice, to scroll it""",
     "deploy": """enter  list the changes, then make them
 o      show or hide the log

@@ -51,6 +51,12 @@ ALONE = (
     "from textual.app import App\nfrom textual.widgets import Static\n"
     "class Alone(App):\n def compose(self): yield Static('Machines found')\nAlone().run()"
 )
+DIALOGS = {
+    "help opened": (b"?", b"Keys on this screen"),
+    "chat opened": (b"c", b"Chat with the model"),
+    "palette opened": (b"\x10", b"Everything you can do"),
+}
+"""The key for each and the first words of it."""
 RESULT = Path(__file__).with_name("results") / "screen.md"
 MIB = 2**20
 
@@ -301,16 +307,15 @@ def at_true_speed(args: argparse.Namespace, home: Path) -> dict[str, Any]:
         painted = terminal.drain(args.seconds)
         share = (terminal.cpu_s() - cpu_s) / (time.monotonic() - began_s)
         waits = list(_zooms(terminal, args.keys))
-        helped, chatted = (
-            list(_dialogs(terminal, key, word, max(args.keys // 2, 1)))
-            for key, word in ((b"?", b"Keys on this screen"), (b"c", b"Chat with the model"))
-        )
+        opened = {
+            name: list(_dialogs(terminal, key, word, max(args.keys // 2, 1)))
+            for name, (key, word) in DIALOGS.items()
+        }
         return {
             "core_share": share,
             "painted_bytes_per_s": painted / args.seconds,
             "keys": waits,
-            "helped": helped,
-            "chatted": chatted,
+            "opened": opened,
             "rss_bytes": terminal.rss_bytes(),
         }
 
@@ -375,8 +380,7 @@ def report(args: argparse.Namespace, found: dict[str, Any]) -> str:
         (f"core while {args.rate:g} requests/s end", found["core_share"] * 100, 5.0, "%"),
         ("memory then", found["rss_bytes"] / MIB, RSS_BYTES / MIB, "MiB"),
         *_answers("key answered", found["keys"]),
-        *_answers("help opened", found["helped"]),
-        *_answers("chat opened", found["chatted"]),
+        *(row for name, waits in found["opened"].items() for row in _answers(name, waits)),
     ]
     lines = [
         "# The screen: first paint, cost, keys, growth",

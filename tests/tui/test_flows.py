@@ -372,17 +372,6 @@ async def test_a_note_goes_to_the_entry_that_is_open(make_app: MakeApp) -> None:
         assert commands(app)[0].startswith("note warm on ")
 
 
-@pytest.mark.parametrize("name", road.SCREENS)
-async def test_the_palette_holds_every_key_of_a_screen(make_app: MakeApp, name: str) -> None:
-    app = make_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await press(pilot, str(road.SCREENS.index(name) + 1))
-        held = {command.title for command in app.get_system_commands(app.screen)}
-        keys = {b.description for b in type(app.screen).BINDINGS if b.description}  # type: ignore[union-attr]
-        assert keys - {"Scroll", "Stop"} <= held
-        assert {"Help", "Quit"} <= held
-
-
 async def test_a_recording_leads_from_screen_to_screen_until_one_goes_elsewhere(
     make_app: MakeApp,
 ) -> None:

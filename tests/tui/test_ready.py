@@ -11,7 +11,6 @@ from typing import Any, cast
 import msgspec
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
 
 from homesplit.controller import Said
 from homesplit.core import events
@@ -21,7 +20,6 @@ from homesplit.tui.app import HomesplitApp
 from homesplit.tui.read import KEPT, read
 from homesplit.tui.screens.base import StageScreen
 from homesplit.tui.screens.dialogs import Reading
-from homesplit.tui.widgets.keys import Keys
 from homesplit.view import road
 from tests.engine.router_kit import until
 from tests.tui.conftest import MakeApp
@@ -199,18 +197,6 @@ async def test_a_new_chat_knows_nothing_of_the_one_before(
         await press(pilot, "o", "enter")
         await until(lambda: "Answer 2." in picture(app))
         assert asked == [["hi"], ["o"]]
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_the_chat_shows_its_line_and_its_keys_in_every_size(
-    make_app: MakeApp, size: tuple[int, int]
-) -> None:
-    async with make_app().run_test(size=size) as pilot:
-        await press(pilot, "4", "c")
-        inside = pilot.app.screen.query_one(".dialog").content_region
-        for part in (Input, Keys):
-            region = pilot.app.screen.query_one(part).region
-            assert region.size and inside.contains_region(region)
 
 
 async def test_a_question_is_sent_with_whole_answers_alone(

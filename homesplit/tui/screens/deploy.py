@@ -34,7 +34,13 @@ class DeployScreen(StageScreen):
         Binding("o", "log", "Log", id="log", tooltip="Show or hide the log"),
         Binding("d", "down", "Stop engine", id="down", tooltip="Stop the engine on the boxes"),
         Binding("r", "remove", "Remove", id="remove", tooltip="Take everything off the boxes"),
-        Binding("escape", "stop_or_back", "Stop, or back", show=False),
+        Binding(
+            "escape",
+            "stop_or_back",
+            "Stop, or back",
+            show=False,
+            tooltip="Stop what goes on here, else one stop back",
+        ),
     ]
 
     def compose_body(self) -> ComposeResult:

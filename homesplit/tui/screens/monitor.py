@@ -38,6 +38,7 @@ FIGURES_S = 1.5
 SLOW_S = 3.0
 WINDOWS_S = (2.0, 5.0, 10.0, 20.0, 60.0)
 TILES = ("ttft", "tpot", "gap")
+NEARER, FARTHER = "A shorter stretch of time in the strips", "A longer one"
 
 
 class MonitorScreen(StageScreen):
@@ -47,15 +48,38 @@ class MonitorScreen(StageScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "mode", "Mode", id="mode", tooltip="Switch the mode while it serves"),
         Binding("l", "load", "Load", id="load", tooltip="Start or stop the load"),
-        Binding("plus,equals_sign", "rate(1.25)", "Rate", id="faster", key_display="+/-"),
-        Binding("minus", "rate(0.8)", "Slower", id="slower", show=False),
-        Binding("t", "targets", "Targets that suit the boxes", id="targets", show=False),
+        Binding(
+            "plus,equals_sign",
+            "rate(1.25)",
+            "Rate",
+            id="faster",
+            key_display="+/-",
+            tooltip="More requests a second",
+        ),
+        Binding(
+            "minus",
+            "rate(0.8)",
+            "Slower",
+            show=False,
+            id="slower",
+            tooltip="Fewer of them a second",
+        ),
+        Binding(
+            "t",
+            "targets",
+            "Targets",
+            show=False,
+            id="targets",
+            tooltip="Serve a few requests alone and take the targets from them",
+        ),
         Binding("x", "cancel", "Cancel", id="cancel", tooltip="Cancel a running request"),
         Binding("c", "chat", "Chat", id="chat", tooltip="Talk to the model, see your own TTFT"),
         Binding("i", "fault", "Fault", id="fault", tooltip="Break something (demo and lab only)"),
-        Binding("left_square_bracket", "zoom(-1)", "Zoom in", show=False),
-        Binding("right_square_bracket", "zoom(1)", "Zoom out", id="zoom", show=False),
-        Binding("f", "freeze", "Hold the strips still", id="freeze", show=False),
+        Binding("left_square_bracket", "zoom(-1)", "Zoom in", show=False, tooltip=NEARER),
+        Binding(
+            "right_square_bracket", "zoom(1)", "Zoom out", id="zoom", show=False, tooltip=FARTHER
+        ),
+        Binding("f", "freeze", "Hold still", id="freeze", show=False, tooltip="Or let it move on"),
     ]
 
     def __init__(self, controller: Controller) -> None:

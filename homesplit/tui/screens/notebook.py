@@ -31,7 +31,7 @@ class NotebookScreen(StageScreen):
         LongWork("repeat", "Stop measuring it again?", "No entry is written of what is cut short."),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "note", "Add a note", id="note"),
+        Binding("n", "note", "Add a note", id="note", tooltip="Kept with the time and the boxes"),
         Binding("w", "export", "Export", id="export", tooltip="Write .ipynb, .md, .csv or .jsonl"),
     ]
 

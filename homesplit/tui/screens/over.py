@@ -54,6 +54,7 @@ class Over(ModalScreen[_T]):
 
     def lay_out(self) -> None:
         """Lay it out for the app's size now, also before it is shown."""
+        self._suit(self.app.size)
         self._layout_required = False
         self._refresh_layout(self.app.size)
 
@@ -71,9 +72,24 @@ class Over(ModalScreen[_T]):
         place = stack.index(self) if self in stack else 0
         return stack[place - 1] if place else None
 
+    def on_mount(self) -> None:
+        """The first layout is by the rules for the size that there is."""
+        self._suit(self.app.size)
+
+    def _suit(self, size: Size) -> None:
+        """Take on the styles of narrow and wide, short and tall windows."""
+        app = self.app
+        for marks, room in (
+            (app.HORIZONTAL_BREAKPOINTS, size.width),
+            (app.VERTICAL_BREAKPOINTS, size.height),
+        ):
+            for _, name in marks or ():
+                self.set_class(name in self._get_breakpoint_classes(room, marks or []), name)
+
     def on_resize(self, event: events.Resize) -> None:
         """Lay out this one and those behind, each only when it was for another size."""
         event.prevent_default().stop()
+        self._suit(event.size)
         for screen in reversed(self.app.screen_stack):
             if screen._compositor.size != event.size:  # pyright: ignore[reportPrivateUsage]
                 screen._screen_resized(event.size)  # pyright: ignore[reportPrivateUsage]

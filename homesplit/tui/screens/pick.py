@@ -25,8 +25,18 @@ class Pick(Over[str | None]):
         Binding("escape", "give_up", "Back"),
     ]
 
-    def __init__(self, title: str, text: str, rows: tuple[Row, ...], *, danger: bool = False):
+    def __init__(
+        self,
+        title: str,
+        text: str,
+        rows: tuple[Row, ...],
+        *,
+        danger: bool = False,
+        at: str | None = None,
+    ) -> None:
+        """`at` is the row that the cursor begins on."""
         super().__init__()
+        self._at = at
         self._title, self._text, self._rows, self._danger = title, text, rows, danger
 
     def compose(self) -> ComposeResult:
@@ -46,6 +56,8 @@ class Pick(Over[str | None]):
         """Fill the list."""
         rows = self.query_one("#picks", Rows)
         rows.set_rows(self._rows)
+        if self._at is not None:
+            rows.go_to(self._at)
         rows.focus()
 
     @on(Rows.Clicked, "#picks")

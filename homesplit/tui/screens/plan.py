@@ -19,6 +19,7 @@ from homesplit.view import plan_map as map_view
 from homesplit.view.spans import Lines, wrap
 
 _PARTS = ("verdict", "sources", "rules", "predictions", "cost", "ledger", "map", "flips")
+TURNS = "Turn what the cursor is on; the advice follows"
 
 
 class PlanScreen(StageScreen):
@@ -29,8 +30,8 @@ class PlanScreen(StageScreen):
         LongWork("plan", "Stop working it out?", "What is worked out already stays on the screen."),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "turn(-1)", "Less", id="less", key_display="←"),
-        Binding("right,l", "turn(1)", "More", id="more", key_display="→"),
+        Binding("left,h", "turn(-1)", "Less", id="less", key_display="←", tooltip=TURNS),
+        Binding("right,l", "turn(1)", "More", id="more", key_display="→", tooltip=TURNS),
         Binding("a", "again", "Work out", id="work-out", tooltip="Work out the advice anew"),
         Binding("v", "map", "Map", id="map", tooltip="The map over the load, or over the link"),
         Binding("f", "fit", "Fit", id="fit", tooltip="Take targets that these boxes can hold"),

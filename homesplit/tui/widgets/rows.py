@@ -72,10 +72,20 @@ class Rows(Widget, can_focus=True):
             return self.rows
 
     def __init__(
-        self, *, id: str | None = None, header: Line = (), grow: bool = False, live: bool = False
+        self,
+        *,
+        id: str | None = None,
+        header: Line = (),
+        grow: bool = False,
+        live: bool = False,
+        led: bool = False,
     ) -> None:
-        """`live` rows come in on top; a cursor that nobody moved stays there with the newest."""
+        """`live` rows come in on top; a cursor that nobody moved stays there with the newest.
+
+        The cursor of `led` rows is moved by keys that another widget has.
+        """
         super().__init__(id=id)
+        self._led = led
         self._live = live
         self._rows: tuple[Row, ...] = ()
         self._made: dict[int, Line] = {}
@@ -188,7 +198,7 @@ class Rows(Widget, can_focus=True):
         parts = crop(self._line(place), width)
         if place != self._cursor:
             return self._ground.strip(parts)
-        cursor = CURSOR if self.has_focus else CURSOR_AWAY
+        cursor = CURSOR if self.has_focus or self._led else CURSOR_AWAY
         return self._ground.strip(fit(parts, width), cursor_style(self.app, cursor))
 
     def _first(self) -> int:
