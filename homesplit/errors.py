@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
 _ENDS = (".", "?", "!", ":")
 
 
@@ -39,7 +42,10 @@ class ProfileError(UsageError):
 
 
 class UnreachableError(HomesplitError):
-    """A box can't be reached or refuses us."""
+    """A box can't be reached, refuses us, or is lost in the middle of something."""
+
+    doing: str | None = None
+    """What was being done when it was lost, where that is told."""
 
 
 class TrustError(HomesplitError):
@@ -64,3 +70,24 @@ class EngineError(HomesplitError):
 
 class NotebookError(HomesplitError):
     """The notebook can't be opened, read or written."""
+
+
+@contextmanager
+def during(doing: str | Callable[[], str], *, kept: bool = False) -> Generator[None]:
+    """Say of a box that is lost in this block what was being done; the innermost word stands.
+
+    `kept`: what has been done so far need not be done again.
+    """
+    try:
+        yield
+    except UnreachableError as error:
+        if error.doing is not None:
+            raise
+        words = doing if isinstance(doing, str) else doing()
+        do_next = error.do_next
+        if kept and do_next and do_next.endswith("the command."):
+            do_next = f"{do_next[:-1]}: what has arrived is kept."
+        what = f"{error.what.rstrip('.')}, while {words}."
+        told = type(error)(what, where=error.where, do_next=do_next)
+        told.doing = words
+        raise told from error

@@ -11,7 +11,7 @@ import msgspec
 from homesplit.core.link import LatencyReading, LinkProfile, Way
 from homesplit.core.machine import BUSY_WORDS, Accelerator, BoxProfile, not_used, silent_nvidia
 from homesplit.core.reading import Reading, unknown
-from homesplit.core.say import counted, size
+from homesplit.core.say import counted, listed, size
 from homesplit.core.ways import interface, interface_of, ways_of
 
 _DTYPES = ("fp32", "fp16", "bf16", "int8")
@@ -207,7 +207,23 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
         told.append(f"the engine uses one of its {len(gpus)} NVIDIA GPUs ({', '.join(gpus)})")
     if limit is not None:
         told.append(f"a limit lets it use {size(limit)} of the machine's memory")
+    silent = [_SILENT[name] for name in facts.get("silent") or [] if name in _SILENT]
+    if silent:
+        told.append(
+            f"it gave no answer in time about {listed(silent)}: something hangs there (a driver, a "
+            "disk, a network drive), and what it is asked about is unknown"
+        )
     return told
+
+
+_SILENT = {
+    **{"system": "its system", "cpu": "its processor", "memory": "its memory"},
+    **{"nvidia": "its NVIDIA GPU", "mig": "parts of its GPU", "amd": "its AMD GPU"},
+    **{"graphics": "its graphics cards", "disk": "free space", "pythons": "its Pythons"},
+    **{"addresses": "its addresses", "interfaces": "its interfaces", "rdma": "RDMA"},
+    **{"load": "its load", "on_battery": "its battery"},
+}
+"""Facts that may get no answer, in words."""
 
 
 def _told(measured: dict[str, Any] | None) -> list[str]:

@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Protocol
 
-from homesplit.errors import UnreachableError
-from homesplit.io.running import Output, Pipes, Running
+from homesplit.errors import UnreachableError, during
+from homesplit.io.running import AGAIN, Output, Pipes, Running
 from homesplit.io.said import count
 from homesplit.io.shell import opening
 
@@ -171,14 +171,25 @@ class Box(ABC):
         done = await self._part_bytes(part, total) if resume_key else 0
         script = _append_script(part, remote, mode, total, fresh=done == 0)
         deadline = _now() + timeout_s
-        async with self.start(script, keep_input=True, lines=False) as running:
-            try:
-                await self._pour(running, local, done, total, progress, deadline, stall_s)
-                output = await running.finish(timeout_s=max(stall_s, 1.0))
-            except UnreachableError as error:
-                # A full disk ends the script early: what it said tells more than the broken pipe.
-                said = await running.complaint(timeout_s=5.0)
-                raise (self._cannot(f"write {remote}", said) if said else error) from error
+
+        def seen(count: int) -> None:
+            nonlocal done
+            done = count
+            if progress:
+                progress(count, total)
+
+        def copying() -> str:
+            return f"{local.name} was copied there ({done / 1e6:.0f} of {total / 1e6:.0f} MB sent)"
+
+        with during(copying, kept=resume_key is not None):
+            async with self.start(script, keep_input=True, lines=False) as running:
+                try:
+                    await self._pour(running, local, done, seen, deadline, stall_s)
+                    output = await running.finish(timeout_s=max(stall_s, 1.0))
+                except UnreachableError as error:
+                    # A full disk ends the script early: what it said tells more than the pipe.
+                    said = await running.complaint(timeout_s=_LAST_WORDS_S)
+                    raise (self._cannot(f"write {remote}", said) if said else error) from error
         self._must(output, f"write {remote}")
 
     async def _part_bytes(self, part: str, total: int) -> int:
@@ -191,8 +202,7 @@ class Box(ABC):
         running: Running,
         local: Path,
         done: int,
-        total: int,
-        progress: Callable[[int, int], None] | None,
+        seen: Callable[[int], None],
         deadline: float,
         stall_s: float,
     ) -> None:
@@ -200,15 +210,10 @@ class Box(ABC):
             file.seek(done)
             while piece := await asyncio.to_thread(file.read, 1 << 20):
                 if _now() > deadline:
-                    raise UnreachableError(
-                        f"copying {local.name} took too long.",
-                        where=self.name,
-                        do_next="Repeat the command: what has arrived is kept.",
-                    )
+                    raise UnreachableError("it took too long.", where=self.name, do_next=AGAIN)
                 await running.write(piece, timeout_s=stall_s)
                 done += len(piece)
-                if progress:
-                    progress(done, total)
+                seen(done)
         running.end_input()
 
     def _must(self, output: Output, what: str) -> None:

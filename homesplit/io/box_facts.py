@@ -70,7 +70,7 @@ for p in python3.13 python3.12 python3.11 python3.14 python3; do
   # On a Mac without developer tools this one only asks its user to install them.
   [ "$path" = /usr/bin/python3 ] && [ "$(uname -s)" = Darwin ] &&
     ! xcode-select -p >/dev/null 2>&1 && continue
-  version=$("$path" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
+  version=$(within 5 "$path" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
   [ -n "$version" ] || continue
   say python "$version $path"
 done
@@ -96,9 +96,10 @@ done
 if command -v nvidia-smi >/dev/null 2>&1; then
   within 8 nvidia-smi -L >/dev/null 2>&1 && say gpu nvidia
 elif [ -e /dev/nvidiactl ]; then say gpu nvidia; fi
-if [ -r /var/lib/systemd/linger/"$(id -un)" ] && systemctl --user show-environment >/dev/null 2>&1
+if [ -r /var/lib/systemd/linger/"$(id -un)" ] &&
+  within 4 systemctl --user show-environment >/dev/null 2>&1
 then say unit yes; fi
-case "$(busctl get-property org.freedesktop.login1 /org/freedesktop/login1 \
+case "$(within 4 busctl get-property org.freedesktop.login1 /org/freedesktop/login1 \
   org.freedesktop.login1.Manager KillUserProcesses 2>/dev/null)" in
   *true) [ "$(id -u)" = 0 ] || say log_out kills ;;
 esac

@@ -196,10 +196,12 @@ async def _answer(
     except (TimeoutError, UnreachableError) as error:
         if found is not None and partial:
             return found
+        if isinstance(error, UnreachableError) and box.is_closed():
+            raise
         raise ProbeError(
             "the probe did not end in time.",
             where=box.name,
-            do_next="See whether the box is very busy or asleep, then probe again.",
+            do_next="See whether that box is very busy, asleep or gone, then probe again.",
         ) from error
     if found is None:
         said = (output.stderr.splitlines() or [f"exit status {output.code}"])[-1]

@@ -9,13 +9,32 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from homesplit.errors import UnreachableError
-from homesplit.io.shell import Between, what_it_needs
+from homesplit.io.shell import NO_STATUS, Between, what_it_needs
 
 _PIECE_BYTES = 1 << 18
 _LARGEST_OUTPUT_BYTES = 64 << 20
 _LARGEST_ERROR_BYTES = 1 << 20
 _LONGEST_LINE_BYTES = 1 << 20
 _LINES_HELD = 10_000
+
+AGAIN = "Repeat the command."
+STANDS_STILL = (
+    "See whether that box is awake, its cable in and its disk answering, then repeat the command."
+)
+
+
+def connection_lost(box: str, why: str) -> UnreachableError:
+    """That a connection which stood has ended."""
+    return UnreachableError(
+        f"the connection to it was lost ({why}).",
+        where=box,
+        do_next="See whether that box is on, awake and in the network, then repeat the command.",
+    )
+
+
+def _ended(code: int) -> str:
+    """How a process ended, by the status that its starter has of it."""
+    return f"by signal {-code}" if code < NO_STATUS else "from outside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +86,8 @@ class Pipes:
 
     Safe to call twice.
     """
+    lost: Callable[[], str | None] = lambda: None
+    """Why the way to the box has ended, in words; None while it stands."""
 
 
 class _Lines:
@@ -166,10 +187,21 @@ class Running:
                 for at in range(0, len(data), _PIECE_BYTES):
                     self._pipes.stdin.write(data[at : at + _PIECE_BYTES])
                     await self._pipes.stdin.drain()
-        except (TimeoutError, OSError) as error:
-            raise UnreachableError(
-                "the command took no more input.", where=self._box, do_next="Try again."
+        except TimeoutError as error:
+            raise self._lost() or UnreachableError(
+                f"it has taken nothing for {timeout_s:g} s.", where=self._box, do_next=STANDS_STILL
             ) from error
+        except OSError as error:
+            raise self._lost() or UnreachableError(
+                "the command there ended before it had read all that was sent.",
+                where=self._box,
+                do_next=AGAIN,
+            ) from error
+
+    def _lost(self) -> UnreachableError | None:
+        """That the connection has ended, if that is so: it explains whatever else was seen."""
+        why = self._pipes.lost()
+        return None if why is None else connection_lost(self._box, why)
 
     def end_input(self) -> None:
         """Close the script's standard input."""
@@ -180,13 +212,16 @@ class Running:
         """The next line of standard output, None at its end; raises UnreachableError."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._lines.get()
+                line = await self._lines.get()
         except TimeoutError as error:
-            raise UnreachableError(
-                f"the command said nothing for {timeout_s:g} s.",
+            raise self._lost() or UnreachableError(
+                f"the command there said nothing for {timeout_s:g} s.",
                 where=self._box,
-                do_next="See whether the box is awake, then try again.",
+                do_next=STANDS_STILL,
             ) from error
+        if line is None and self._out.code is None and (lost := self._lost()):
+            raise lost
+        return line
 
     async def finish(self, *, timeout_s: float) -> Output:
         """Wait for the end and give what was printed (lines that were read are not in it)."""
@@ -197,19 +232,15 @@ class Running:
                 if code is None:
                     code = await self._exit_status()
         except TimeoutError as error:
-            raise UnreachableError(
-                f"a command did not end within {timeout_s:g} s.",
+            raise self._lost() or UnreachableError(
+                f"a command there did not end within {timeout_s:g} s.",
                 where=self._box,
-                do_next="See whether the box is awake or very busy, then try again.",
+                do_next=STANDS_STILL,
             ) from error
         except OSError as error:
-            raise UnreachableError(
-                f"the connection broke: {error}.",
-                where=self._box,
-                do_next="See whether the box is on and reachable, then try again.",
-            ) from error
-        if not self._out.begun:
-            self._complain_no_begin(code)
+            raise self._lost() or connection_lost(self._box, str(error)) from error
+        if self._out.code is None:
+            raise self._lost() or self._broken_off(code)
         return Output(
             raw=bytes(self._stdout),
             stderr=self._stderr.decode(errors="replace").strip("\n"),
@@ -234,14 +265,22 @@ class Running:
             async with asyncio.timeout(timeout_s):
                 await asyncio.gather(*self._readers)
                 code = await self._exit_status()
-                if not self._out.begun:
-                    self._complain_no_begin(code)
+                if not self._out.begun and self._pipes.lost() is None:
+                    raise self._broken_off(code)
 
-    def _complain_no_begin(self, code: int) -> None:
+    def _broken_off(self, code: int) -> UnreachableError:
+        """Of a script that has ended without its end marker, over a connection that stands."""
+        if self._out.begun:
+            return UnreachableError(
+                f"a command there was ended before it was through ({_ended(code)}).",
+                where=self._box,
+                do_next="See whether that box is short of memory or is being shut down, then "
+                "repeat the command.",
+            )
         # Nor is what was sent told, though the shell may have said it all again.
         ends = (self._out.unheard(), self._err.unheard())
         said = " ".join(filter(None, (end.partition(self._first_line)[0] for end in ends)))
-        raise UnreachableError(
+        return UnreachableError(
             f"the login shell did not start `sh` (exit status {code}"
             + (f", it said: {said[-300:]!r})." if said else ")."),
             where=self._box,

@@ -155,11 +155,22 @@ def asks_for_password(question: str) -> bool:
 
 
 class _Client(asyncssh.SSHClient):
-    """Tells an attempt which host key and which ways to log in it was shown."""
+    """Tells an attempt which host key and which ways to log in it was shown.
+
+    Why the connection ended stands in it as `ended`.
+    """
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._asked = False
+        self._connection: asyncssh.SSHClientConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self._connection = conn
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._connection is not None:
+            self._connection.set_extra_info(ended=exc)
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey

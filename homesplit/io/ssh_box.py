@@ -10,8 +10,9 @@ import asyncssh
 from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED
 
 from homesplit.errors import UnreachableError
+from homesplit.io import ssh_errors
 from homesplit.io.box import Box, Forward
-from homesplit.io.running import Pipes
+from homesplit.io.running import AGAIN, Pipes, connection_lost
 from homesplit.io.shell import COMMAND
 from homesplit.io.ssh_route import Route
 
@@ -49,15 +50,16 @@ class SshBox(Box):
         try:
             process = await self._process()
         except asyncssh.ChannelOpenError as error:
-            if self.is_closed():
-                raise self._broken(error) from error
+            if (why := self.lost()) is not None:
+                raise connection_lost(self.name, why) from error
             raise UnreachableError(
                 f"its SSH server starts no command for {self.user}: {error.reason}.",
                 where=self.name,
                 do_next="See whether `ssh BOX true` works there.",
             ) from error
         except (OSError, asyncssh.Error) as error:
-            raise self._broken(error) from error
+            why = self.lost() or ssh_errors.cut(error)
+            raise connection_lost(self.name, why) from error
         self.at_work += 1
         let_go = False
 
@@ -87,11 +89,17 @@ class SshBox(Box):
             wait=wait,
             kill=kill,
             end=end,
+            lost=self.lost,
         )
 
-    def _broken(self, error: BaseException) -> UnreachableError:
-        what = f"the connection broke: {error}."
-        return UnreachableError(what, where=self.name, do_next="Try again.")
+    def lost(self) -> str | None:
+        """Why the connection has ended, in words; None while it stands."""
+        if not self.is_closed():
+            return None
+        if self._tunnel is not None and (why := self._tunnel.lost()) is not None:
+            return f"its jump host {self._tunnel.name}: {why}"
+        untold = asyncssh.ConnectionLost("")  # it is just being taken down
+        return ssh_errors.cut(self.connection.get_extra_info("ended", untold))
 
     async def _process(self) -> asyncssh.SSHClientProcess[bytes]:
         """A command's start; where the server allows few at once, when one of ours has ended."""
@@ -127,8 +135,10 @@ class SshBox(Box):
                 "127.0.0.1", 0, remote_host, remote_port
             )
         except (OSError, asyncssh.Error) as error:
+            if (why := self.lost()) is not None:
+                raise connection_lost(self.name, why) from error
             raise UnreachableError(
-                f"no port could be forwarded: {error}.", where=self.name, do_next="Try again."
+                f"no port could be forwarded: {error}.", where=self.name, do_next=AGAIN
             ) from error
         return _SshForward(listener)
 

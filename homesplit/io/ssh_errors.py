@@ -100,3 +100,22 @@ def many_errors(error: BaseException) -> BaseException:
             return ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         return OSError(errno.EHOSTUNREACH, "No route to host")
     return error
+
+
+def cut(error: BaseException | None) -> str:
+    """Why a connection that stood has ended, in words; None where it was ended in good order."""
+    match error:
+        case None:
+            return "its SSH server ended it"
+        case asyncssh.ConnectionLost() if "keepalive" in error.reason.lower():
+            return "it has not answered for a minute"
+        case asyncssh.ConnectionLost():
+            return "it was closed there without a word"
+        case asyncssh.Error():
+            return error.reason
+        case ConnectionResetError() | BrokenPipeError():
+            return "it was cut there"
+        case OSError() if error.errno in _NO_ROUTE | {errno.ETIMEDOUT}:
+            return "nothing gets through to it any more"
+        case _:
+            return str(error) or type(error).__name__

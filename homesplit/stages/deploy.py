@@ -19,7 +19,7 @@ from homesplit.core.events import (
     StageEnded,
     StageStarted,
 )
-from homesplit.errors import DeployError, HomesplitError
+from homesplit.errors import DeployError, HomesplitError, during
 from homesplit.io import probe_store, remote_process, remote_root, wheelhouse
 from homesplit.io.box_facts import read_facts
 from homesplit.io.bundle import make_bundle
@@ -201,9 +201,11 @@ async def remove(ctx: Context, box: str, *, take_over: bool = False) -> None:
             raise remote_root.held_by_other(owner, box)
         if facts.present:
             ctx.emit(Progress(stage=STAGE, step="stop", box=box, sentence="stopping the engine"))
-            await remote_process.stop(there, facts.root)
+            with during("the engine there was ended"):
+                await remote_process.stop(there, facts.root)
             ctx.emit(Progress(stage=STAGE, step="remove", box=box, sentence="deleting its folder"))
-            await remote_root.remove_root(there)
+            with during("its folder was deleted"):
+                await remote_root.remove_root(there)
         _forget_box(store, box)
         store.note_removed(box)
     sentence = f"Nothing of homesplit is left on {box}."
@@ -351,8 +353,9 @@ async def _stop_box(
     owner = remote_root.read_owner(facts.owner)
     if owner and owner.desk != store.desk_id():
         return
-    await remote_process.stop(box, part.root)
-    await remote_process.clear_run(box, part.root)
+    with during("the engine there was ended"):
+        await remote_process.stop(box, part.root)
+        await remote_process.clear_run(box, part.root)
 
 
 def _forget_box(store: DeployStore, box: str) -> None:

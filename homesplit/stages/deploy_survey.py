@@ -12,7 +12,7 @@ import msgspec
 from homesplit_engine.config import ConfigError, RouterConfig, WorkerConfig
 
 from homesplit.core.manifest import Manifest
-from homesplit.errors import UsageError
+from homesplit.errors import UsageError, during
 from homesplit.io import box_facts, model_store, remote_process
 from homesplit.io.box import Box
 from homesplit.io.box_facts import BoxFacts
@@ -119,14 +119,15 @@ async def survey(
 async def look(connections: Connections, name: str, first_port: int | None = None) -> SeenBox:
     """Connect to one box and see how it is."""
     box = await connections.connect(name)
-    facts = await box_facts.read_facts(box)
-    run = f"{facts.root}/run"
-    internet, processes, worker, router = await asyncio.gather(
-        box_facts.reaches_internet(box),
-        remote_process.states(box, facts.root),
-        read_settings(box, f"{run}/worker.json", WorkerConfig),
-        read_settings(box, f"{run}/router.json", RouterConfig),
-    )
+    with during("it was looked at"):
+        facts = await box_facts.read_facts(box)
+        run = f"{facts.root}/run"
+        internet, processes, worker, router = await asyncio.gather(
+            box_facts.reaches_internet(box),
+            remote_process.states(box, facts.root),
+            read_settings(box, f"{run}/worker.json", WorkerConfig),
+            read_settings(box, f"{run}/router.json", RouterConfig),
+        )
     api_ports = {first + 2 for first in firsts(first_port)[:_ASKED]}
     api_ports |= {router.http_port} if router else set()
     return SeenBox(

@@ -14,7 +14,7 @@ from homesplit_engine.config import RouterConfig, WorkerAddress
 
 from homesplit.core.deployment import DeployedBox, Deployment
 from homesplit.core.events import Progress
-from homesplit.errors import DeployError, HomesplitError
+from homesplit.errors import DeployError, HomesplitError, during
 from homesplit.io import remote_env, remote_files, remote_process, remote_root, wheelhouse
 from homesplit.io.deploy_client import read_setting, wait_healthy
 from homesplit.io.deploy_store import BoxMemory, DeployStore, Memory, desk_name
@@ -91,7 +91,8 @@ async def bring(
     )
     # In the order of their names, so that two desks can't each hold one box of the other.
     for part in sorted(blueprint.parts, key=lambda p: p.name):
-        await remote_root.claim(part.seen.box, owner, take_over=take_over)
+        with during("its folder was made"):
+            await remote_root.claim(part.seen.box, owner, take_over=take_over)
     await together(_bring_box(ctx, part, found, houses.get(part.name)) for part in blueprint.parts)
 
 
@@ -102,11 +103,13 @@ async def run_engine(
     await together(_end_old(part) for part in blueprint.parts)
     starting = [part for part in blueprint.parts if part.needs_worker or part.needs_router]
     async with _looked_after(starting):
-        ready = await together(_run_worker(ctx, store, part) for part in blueprint.parts)
+        with during("the worker was started there"):
+            ready = await together(_run_worker(ctx, store, part) for part in blueprint.parts)
         router_part = next(part for part in blueprint.parts if part.router)
-        await _run_router(ctx, store, router_part)
-        await _confirm(ctx, store, router_part, blueprint)
-        await together(remote_process.keep(p.seen.box, p.place.root) for p in starting)
+        with during("the router was started there"):
+            await _run_router(ctx, store, router_part)
+            await _confirm(ctx, store, router_part, blueprint)
+            await together(remote_process.keep(p.seen.box, p.place.root) for p in starting)
     await together(_clear_superseded(ctx, part) for part in blueprint.parts)
     return msgspec.structs.replace(
         memory.deployment, boxes=tuple(ready), router_state="running", router_why=None
@@ -164,21 +167,23 @@ async def _bring_box(ctx: Context, part: BoxPart, found: Survey, house: Wheelhou
     if part.needs_engine:
         _tell(ctx, part, "engine", "unpacking the engine")
         box, root = part.seen.box, part.place.root
-        await remote_files.push_engine(box, root, part.place.python, found.bundle)
+        with during("the engine was unpacked there"):
+            await remote_files.push_engine(box, root, part.place.python, found.bundle)
 
 
 async def _bring_packages(ctx: Context, part: BoxPart, house: Wheelhouse | None) -> str | None:
     """Bring uv and the wheels; returns uv's path there, None when nothing is to be installed."""
     box, root = part.seen.box, part.place.root
     # An earlier command's installation may have ended well since this box was looked at.
-    if await remote_env.settle(box, root, part.place.env) or not part.needs_env:
-        return None
-    program = await wheelhouse.uv_for(ctx.paths.cache, part.seen.target)
-    _tell(ctx, part, "uv", "bringing uv")
-    uv = await remote_env.ensure_uv(box, root, program, part.seen.facts.uvs)
-    if house:
-        seen = byte_counter(ctx, part.name, "packages", "packages")
-        await remote_env.push_wheels(box, root, house, seen)
+    with during("packages were brought"):
+        if await remote_env.settle(box, root, part.place.env) or not part.needs_env:
+            return None
+        program = await wheelhouse.uv_for(ctx.paths.cache, part.seen.target)
+        _tell(ctx, part, "uv", "bringing uv")
+        uv = await remote_env.ensure_uv(box, root, program, part.seen.facts.uvs)
+        if house:
+            seen = byte_counter(ctx, part.name, "packages", "packages")
+            await remote_env.push_wheels(box, root, house, seen)
     return uv
 
 
@@ -199,7 +204,8 @@ async def _install(
     def tell(sentence: str) -> None:
         _tell(ctx, part, "environment", sentence)
 
-    what = await remote_env.make_env(part.seen.box, part.place.root, uv, order, tell)
+    with during("the engine's packages were installed there", kept=True):
+        what = await remote_env.make_env(part.seen.box, part.place.root, uv, order, tell)
     _tell(ctx, part, "environment", f"installed: {what}")
 
 
@@ -208,9 +214,10 @@ async def _bring_model(ctx: Context, part: BoxPart, found: Survey) -> None:
         return
     seen = byte_counter(ctx, part.name, "model", found.model.name)
     model = found.model
-    await remote_files.push_model(
-        part.seen.box, part.place.root, model.folder, model.manifest, seen
-    )
+    with during("the model was brought", kept=True):
+        await remote_files.push_model(
+            part.seen.box, part.place.root, model.folder, model.manifest, seen
+        )
 
 
 async def _clear_superseded(ctx: Context, part: BoxPart) -> None:
@@ -218,16 +225,18 @@ async def _clear_superseded(ctx: Context, part: BoxPart) -> None:
     if not part.superseded or not part.all_new:
         return
     _tell(ctx, part, "clear", "deleting what an earlier version left there")
-    await remote_files.clear_superseded(
-        part.seen.box, part.place.root, env=part.place.env, engine=part.place.engine
-    )
+    with during("what an earlier version left there was deleted"):
+        await remote_files.clear_superseded(
+            part.seen.box, part.place.root, env=part.place.env, engine=part.place.engine
+        )
 
 
 async def _end_old(part: BoxPart) -> None:
     """End processes that are to be replaced: their ports must be free for the new ones."""
     roles = part.to_end
     if roles:
-        await remote_process.stop(part.seen.box, part.place.root, roles)
+        with during("the engine there was ended"):
+            await remote_process.stop(part.seen.box, part.place.root, roles)
 
 
 async def _run_worker(ctx: Context, store: DeployStore, part: BoxPart) -> DeployedBox:

@@ -15,7 +15,7 @@ from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
 from homesplit.core.probed import box_profile, link_profile, unmeasured_link
 from homesplit.core.ways import link_addresses
-from homesplit.errors import ProbeError, UsageError
+from homesplit.errors import ProbeError, UsageError, during
 from homesplit.io.blas import blas_wheel
 from homesplit.io.box import Box
 from homesplit.io.box_store import KnownBox, remember_box
@@ -50,7 +50,8 @@ async def probe(ctx: Context, names: Sequence[str], *, only_link: bool = False) 
     async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
         boxes = [await connections.connect(name) for name in names]
         await refuse_copies(boxes)
-        facts = await asyncio.gather(*(gather_facts(box) for box in boxes))
+        with during("it was asked what it is"):
+            facts = await asyncio.gather(*(gather_facts(box) for box in boxes))
         # One after the other: boxes that share a power strip or this machine must not disturb
         # each other, and the link is measured while both are at rest.
         pairs = [] if only_link else zip(boxes, facts, strict=True)
@@ -80,7 +81,8 @@ async def _probe_box(
     ctx: Context, box: Box, facts: dict[str, Any], kept: list[str], entry: ProbeEntry
 ) -> BoxProfile:
     blas = await _blas(ctx, facts) if needs_blas(facts) else b""
-    measured = await measure_box(box, facts, _told(ctx, box.name, "box"), blas=blas)
+    with during("it was measured"):
+        measured = await measure_box(box, facts, _told(ctx, box.name, "box"), blas=blas)
     profile = box_profile(box.name, box.host_key, facts, measured, at=_now())
     saved = await asyncio.to_thread(save_box, ctx.paths, profile)
     kept += sentences(saved)
@@ -119,7 +121,8 @@ async def _probe_link(
         entry.link(link)
         ctx.emit(LinkProbed(link=link))
         return link
-    link = await _measured_link(ctx, (a, b), facts)
+    with during("the link was measured"):
+        link = await _measured_link(ctx, (a, b), facts)
     saved = await asyncio.to_thread(save_link, ctx.paths, link, keys)
     kept += sentences(saved)
     entry.link(link)

@@ -19,7 +19,7 @@ from homesplit_probes import blas_file, facts
 from homesplit_probes.budget import OVER, Budget
 from homesplit_probes.report import SCHEMA, unknown
 
-_FACTS_S = 20
+_FACTS_S = facts.ANSWER_S + 5
 
 
 def say(sentence: str) -> None:

@@ -35,19 +35,41 @@ TOOLS = (
     "/usr/lib/wsl/lib"
 )
 """Where tools lie that a login without a terminal doesn't find: macOS's, ROCm's, WSL's."""
-WITHIN = """
-# Older ones of busybox end nobody who won't, and still older ones want the seconds otherwise.
-if timeout -k 1 5 true >/dev/null 2>&1; then within() { timeout -k 1 "$@"; }
-elif timeout 5 true >/dev/null 2>&1; then within() { timeout "$@"; }
-else within() { shift; "$@"; }
-fi
+WITHIN = r"""
+held=$(mktemp -d 2>/dev/null) || held=
+tidy() { trap '' HUP INT TERM PIPE; [ -z "$held" ] || rm -rf "$held"; }
+trap tidy EXIT; trap 'tidy; exit 1' HUP INT TERM PIPE
+begun_by() {
+  cat "/proc/$1/task/$1/children" 2>/dev/null ||
+    ps -A -o ppid= -o pid= 2>/dev/null | awk -v of="$1" '$1 == of { print $2 }'
+}
+# Ends a process and all that it began.
+fell() {
+  for each in $(begun_by "$1"); do fell "$each"; done
+  kill -KILL "$1" 2>/dev/null
+}
+# Older ones of busybox know whole seconds only.
+tick() { sleep 0.1 2>/dev/null || { sleep 1; ticks=$((ticks + 9)); }; ticks=$((ticks + 1)); }
+within() {
+  limit=$1; shift
+  [ -n "$held" ] || { "$@"; return; }
+  asked=$((asked + 1)); at="$held/answer.$job.$asked"; rm -f "$at.ended"
+  { "$@" >"$at"; echo $? >"$at.ended"; } </dev/null >/dev/null 2>&1 &
+  ticks=0
+  until [ -s "$at.ended" ]; do
+    if [ $ticks -ge $((limit * 10)) ]; then
+      fell $!; cat "$at"; echo "$job" >>"$held/silent"; return 124
+    fi
+    tick
+  done
+  cat "$at"; read -r ended <"$at.ended"; return "$ended"
+}
 # Whether it ended so, by its status.
 hung() { case $1 in 124|137|143) ;; *) return 1;; esac; }
 """
-"""`within SECONDS COMMAND`: a tool that hangs is given up, where the system can do that.
-
-It costs a second more where it doesn't end by itself. All of them together have to be over before
-the desk stops waiting for the facts."""
+"""`within SECONDS COMMAND`: a tool that hangs is given up, even in the kernel, where no signal ends
+it: its answer goes to a file, so that nobody waits for it. Where nothing can be written all are
+waited for."""
 
 
 class Fact(NamedTuple):
@@ -172,6 +194,12 @@ def parse_pythons(text: str) -> List[Dict[str, str]]:
     return sorted(found, key=lambda p: order.index(p["library"]) if p["library"] in order else 9)
 
 
+def parse_silent(text: str) -> List[str]:
+    """Facts that gave no answer in time, each once."""
+    known = [fact.name for fact in FACTS]
+    return [name for name in known if name in text.split()]
+
+
 _POWER = (
     # A mouse's battery is none of the machine's.
     "for s in /sys/class/power_supply/*; do [ -e $s/type ] || continue; "
@@ -192,11 +220,14 @@ _PYTHONS = (
     '("torch" if f("torch") else "numpy" if f("numpy") else ""))\' 2>/dev/null)"; done'
 )
 GROUPS = r"""
-# Of the own control group and those around it: `groups FILE...` prints the folders that have them.
+# Of the own control group and those around it: `groups FILE` prints the folders that have it, and
+# `groups FILE CONTROLLER` those of the older kind, which has a tree for each controller.
 groups() {
-  g=$(sed -n 's/^0:://p' /proc/self/cgroup)
+  # A container sees its own group where others have the tree's root.
+  g=$(sed -n "s/^[0-9]*:\([^:]*,\)\{0,1\}$2\(,[^:]*\)\{0,1\}://p" /proc/self/cgroup)
+  case $g in */..*) g=;; esac
   while :; do
-    [ -r "/sys/fs/cgroup$g/$1" ] && echo "/sys/fs/cgroup$g"
+    [ -r "/sys/fs/cgroup${2:+/$2}$g/$1" ] && echo "/sys/fs/cgroup${2:+/$2}$g"
     case $g in ''|/) break;; esac
     g=${g%/*}
   done
@@ -209,19 +240,20 @@ _CPU = (
     "sysctl machdep.cpu.brand_string 2>/dev/null; "
     'echo "cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"; '
     'groups cpu.max | while read -r d; do echo "quota=$(cat "$d/cpu.max")"; done; '
-    "d=/sys/fs/cgroup/cpu; [ -r $d/cpu.cfs_quota_us ] && "
-    'echo "quota=$(cat $d/cpu.cfs_quota_us) $(cat $d/cpu.cfs_period_us)"'
+    "groups cpu.cfs_quota_us cpu | while read -r d; do "
+    'echo "quota=$(cat "$d/cpu.cfs_quota_us") $(cat "$d/cpu.cfs_period_us")"; done'
 )
 _MEMORY = (
     "cat /proc/meminfo 2>/dev/null || { sysctl hw.memsize iogpu.wired_limit_mb; vm_stat; }; "
     "cached() { awk '$1 ~ /^(total_)?(in)?active_file$/ {v[$1] = $2} END {"
     't = "total_inactive_file" in v ? "total_" : ""; '
     'printf "%.0f", v[t "inactive_file"] + v[t "active_file"]}\' "$1"; }; '
-    'groups memory.max | while read -r d; do echo "limit=$(cat "$d/memory.max") '
-    '$(cat "$d/memory.current") $(cached "$d/memory.stat")"; done; '
-    "d=/sys/fs/cgroup/memory; [ -r $d/memory.limit_in_bytes ] && "
-    'echo "limit=$(cat $d/memory.limit_in_bytes) $(cat $d/memory.usage_in_bytes) '
-    '$(cached $d/memory.stat)"'
+    # Beyond `memory.high` a group is slowed down until it gives back what a model never gives.
+    "for most in memory.max memory.high; do groups $most | while read -r d; do "
+    'echo "limit=$(cat "$d/$most") $(cat "$d/memory.current") $(cached "$d/memory.stat")"; '
+    "done; done; groups memory.limit_in_bytes memory | while read -r d; do "
+    'echo "limit=$(cat "$d/memory.limit_in_bytes") $(cat "$d/memory.usage_in_bytes") '
+    '$(cached "$d/memory.stat")"; done'
 )
 
 FACTS = (
@@ -243,20 +275,58 @@ FACTS = (
     Fact("load", "cat /proc/loadavg 2>/dev/null || sysctl -n vm.loadavg", parse_load),
     Fact("on_battery", _POWER, parse_on_battery),
     Fact("pythons", _PYTHONS, parse_pythons),
+    Fact("silent", "echo $silent", parse_silent),
 )
-
+_BEHIND = {"mig": "nvidia"}
+"""Asked when that one has answered: what hangs is not asked twice."""
 
 _LONGEST = 1 << 17
 """Characters of one fact that are looked at: far more than any machine says."""
 
 
+ANSWER_S = 20
+"""For all facts, which are asked at once; of what has not answered then the box says so."""
+_AT_ONCE = r"""
+# Facts asked behind one another, apart from all others: what hangs holds up none of those.
+begin() {
+  job=$1
+  (
+    for fact; do "ask_$fact" >"$held/$fact"; : >"$held/$fact.told"; done
+  ) </dev/null >/dev/null 2>&1 &
+  for fact; do eval "pid_$fact=$!"; done
+}
+untold() {
+  silent=
+  for fact in $facts; do [ -e "$held/$fact.told" ] || silent="$silent $fact"; done
+  [ -n "$silent" ]
+}
+answers() {
+  ticks=0
+  while untold && [ $ticks -lt $((ANSWER_S * 10)) ]; do tick; done
+  for fact in $silent; do eval "fell \$pid_$fact"; done
+  silent="$silent $(cat "$held/silent" 2>/dev/null)"
+}
+"""
+
+
 def script(separator: str) -> str:
     """One `sh` script that gathers all facts; `separator` must be random."""
-    parts = ["PATH=$PATH:%s; LC_ALL=C; export PATH LC_ALL" % TOOLS, WITHIN + GROUPS]
-    for fact in FACTS:
-        guarded = "{ %s\n} 2>/dev/null </dev/null" % fact.command
-        parts.append("echo; echo '%s %s'; %s" % (separator, fact.name, guarded))
-    return "\n".join(parts) + "\ntrue"
+    asked = [fact for fact in FACTS if fact.name != "silent"]
+    chains = [[f.name] + [b for b in _BEHIND if _BEHIND[b] == f.name] for f in asked]
+    begin = ["begin %s" % " ".join(chain) for chain in chains if chain[0] not in _BEHIND]
+    told = 'echo; echo "%s $fact"; ' % separator
+    return "\n".join(
+        [
+            "PATH=$PATH:%s; LC_ALL=C; export PATH LC_ALL; ANSWER_S=%d" % (TOOLS, ANSWER_S),
+            *(WITHIN, GROUPS, _AT_ONCE),
+            *("ask_%s() { %s\n}" % (fact.name, fact.command) for fact in FACTS),
+            "facts='%s'" % " ".join(fact.name for fact in asked),
+            'if [ -n "$held" ]; then\n%s\nanswers' % "\n".join(begin),
+            'for fact in $facts; do %scat "$held/$fact"; done' % told,
+            'else for fact in $facts; do %s"ask_$fact" 2>/dev/null </dev/null; done; fi' % told,
+            "fact=silent; %sask_silent" % told,
+        ]
+    )
 
 
 def parse(text: str, separator: str) -> Dict[str, Any]:

@@ -72,21 +72,27 @@ def _cores() -> int:
 
 
 def _quotas() -> List[float]:
-    """Cores' worth that the own control group and those around it allow."""
-    group = next((line[3:] for line in _text(_OWN).splitlines() if line.startswith("0::")), "")
-    older = [_text(_GROUPS + "/cpu/cpu.cfs_%s_us" % word) for word in ("quota", "period")]
-    found = [" ".join(older)]
-    while True:
-        found.append(_text(_GROUPS + group + "/cpu.max"))
-        if not group.strip("/"):
-            break
-        group = group.rpartition("/")[0]
+    """Cores' worth that the own control group and those around it allow, of either kind."""
+    found = [_text(folder + "/cpu.max") for folder in _folders("")]
+    for folder in _folders("cpu"):
+        words = [_text(folder + "/cpu.cfs_%s_us" % word) for word in ("quota", "period")]
+        found.append(" ".join(words))
     pairs = [text.split() for text in found]
     return [
         int(pair[0]) / int(pair[1])
         for pair in pairs
         if len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit() and int(pair[1])
     ]
+
+
+def _folders(controller: str) -> List[str]:
+    """The own group's folder and those around it; the older kind has a tree for each controller."""
+    lines = [line.split(":", 2) for line in _text(_OWN).splitlines()]
+    own = next((x[2] for x in lines if len(x) == 3 and controller in x[1].split(",")), "")
+    root = _GROUPS + "/" * bool(controller) + controller
+    # A container sees its own group where others have the tree's root.
+    parts = [] if ".." in own.split("/") else [part for part in own.split("/") if part]
+    return ["/".join([root, *parts[:count]]) for count in range(len(parts), -1, -1)]
 
 
 def _text(path: str) -> str:

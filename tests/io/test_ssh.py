@@ -13,7 +13,7 @@ import asyncssh
 import pytest
 from asyncssh.constants import OPEN_CONNECT_FAILED
 
-from homesplit.errors import TrustError, UnreachableError, UsageError
+from homesplit.errors import TrustError, UnreachableError, UsageError, during
 from homesplit.io.box import Box
 from homesplit.io.local_box import LocalBox
 from homesplit.io.ssh import Connections
@@ -99,12 +99,58 @@ async def test_a_server_that_allows_no_further_command_is_told_as_that(
                 await box.run("true", timeout_s=0.5)
 
 
-async def test_a_command_on_a_connection_that_has_broken_says_that_it_broke(lab: Lab) -> None:
-    async with lab.connections(Asked()) as connections:
-        box = await connections.connect("box")
+async def test_a_box_that_is_lost_is_told_with_how_and_in_the_middle_of_what(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Before a command, while one is waited for or read from, and while a file is copied."""
+    source = tmp_path / "weights"
+    source.write_bytes(bytes(3 << 20))
+
+    async def read_a_line(box: Box) -> None:
+        async with box.start("echo; sleep 60") as running:
+            await running.line(timeout_s=PATIENCE_S)
+            lab.cut()
+            await running.line(timeout_s=PATIENCE_S)
+
+    async def wait_for_the_end(box: Box) -> None:
+        async with box.start("echo; sleep 60") as running:
+            await running.line(timeout_s=PATIENCE_S)
+            lab.cut()
+            await running.finish(timeout_s=PATIENCE_S)
+
+    async def copy(box: Box) -> None:
+        target = str(tmp_path / "there")
+        await box.put(source, target, resume_key="k", progress=lambda done, _: lab.cut())
+
+    async def begin(box: Box) -> None:
         lab.cut()
-        with pytest.raises(UnreachableError, match="box: the connection broke"):
-            await box.run("true")
+        await box.run("true")
+
+    lost = r"box: the connection to it was lost \(it was (closed there without a word|cut there)\)"
+    copying = r", while weights was copied there \([123] of 3 MB sent\)\. .*has arrived is kept"
+    async with lab.connections(Asked()) as connections:
+        for work, says in (
+            (begin, lost),
+            (read_a_line, lost),
+            (wait_for_the_end, lost),
+            (copy, lost + copying),
+        ):
+            with pytest.raises(UnreachableError, match=says):
+                await work(await connections.connect("box"))
+
+
+async def test_a_command_that_is_ended_from_outside_is_told_as_that(box: Box) -> None:
+    with pytest.raises(UnreachableError, match=r"ended before it was through .*short of memory"):
+        await box.run("kill -9 $$", timeout_s=PATIENCE_S)
+
+
+async def test_a_box_that_takes_nothing_more_is_told_with_what_to_look_at(box: Box) -> None:
+    with (
+        pytest.raises(UnreachableError, match=r"taken nothing for 0\.5 s, while .* awake"),
+        during("its files were brought"),
+    ):
+        async with box.start("sleep 60", keep_input=True) as running:
+            await running.write(bytes(64 << 20), timeout_s=0.5)
 
 
 async def test_a_locked_key_is_opened_by_the_passphrase_and_a_wrong_one_asks_again(

@@ -170,12 +170,35 @@ def test_limits_of_all_control_groups_around_it_are_asked_for(tmp_path: Path) ->
     (around / "memory.stat").write_text("inactive_file 9000000000\nactive_file 1\n")
     (around / "cpu.max").write_text("50000 100000\n")
 
-    def asked(name: str) -> str:
-        script = (facts.GROUPS + command(name)).replace("/sys/fs/cgroup", str(tmp_path / "cgroup"))
-        return said(tmp_path, script.replace("/proc/self/cgroup", str(tmp_path / "self")))
+    assert "limit=max 7 3\nlimit=3000000000 12345678901 9000000001\n" in grouped("memory", tmp_path)
+    (own / "memory.high").write_text("8\n")
+    assert "limit=max 7 3\nlimit=3000000000 12345678901 9000000001\nlimit=8 7 3\n" in grouped(
+        "memory", tmp_path
+    )
+    assert facts.parse_cpu(grouped("cpu", tmp_path))["quota_cores"] == 0.5
 
-    assert "limit=max 7 3\nlimit=3000000000 12345678901 9000000001\n" in asked("memory")
-    assert facts.parse_cpu(asked("cpu"))["quota_cores"] == 0.5
+
+def test_limits_of_the_older_kind_of_control_groups_are_asked_for_around_it(tmp_path: Path) -> None:
+    """On a machine in its own slice; in a container, which sees its group as the tree's root."""
+    (tmp_path / "self").write_text("4:memory:/a/b\n3:cpu,cpuacct:/a/b\n0::/a/b\n")
+    for tree in ("memory", "cpu"):
+        (tmp_path / "cgroup" / tree / "a" / "b").mkdir(parents=True)
+
+    def limited(memory: Path, cpu: Path, most: int) -> None:
+        (memory / "memory.limit_in_bytes").write_text(f"{most}\n")
+        (memory / "memory.usage_in_bytes").write_text("7\n")
+        (memory / "memory.stat").write_text("total_inactive_file 2\ninactive_file 1\n")
+        (cpu / "cpu.cfs_quota_us").write_text(f"{most}\n")
+        (cpu / "cpu.cfs_period_us").write_text("10\n")
+
+    trees = (tmp_path / "cgroup" / "memory", tmp_path / "cgroup" / "cpu")
+    limited(*trees, 30)
+    limited(trees[0] / "a", trees[1] / "a", 20)
+    assert "limit=20 7 2\nlimit=30 7 2\n" in grouped("memory", tmp_path)
+    assert facts.parse_cpu(grouped("cpu", tmp_path))["quota_cores"] == 2
+    (tmp_path / "self").write_text("4:memory:/docker/1\n3:cpu:/../x\n0::/\n")
+    assert "limit=30 7 2\n" in grouped("memory", tmp_path)
+    assert facts.parse_cpu(grouped("cpu", tmp_path))["quota_cores"] == 3
 
 
 def test_not_supported_power_is_unknown() -> None:
@@ -539,6 +562,12 @@ def command(name: str) -> str:
     return next(fact.command for fact in facts.FACTS if fact.name == name)
 
 
+def grouped(name: str, folder: Path) -> str:
+    """What a fact's command says where control groups lie in `folder`."""
+    script = (facts.GROUPS + command(name)).replace("/sys/fs/cgroup", str(folder / "cgroup"))
+    return said(folder, script.replace("/proc/self/cgroup", str(folder / "self")))
+
+
 def tool(folder: Path, name: str, script: str) -> None:
     """A stand-in for a tool of another system."""
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -648,13 +677,13 @@ def test_a_system_names_itself_however_it_quotes_and_without_the_hostname_tool()
 
 def test_a_tool_that_hangs_is_given_up_and_the_rest_is_told(tmp_path: Path) -> None:
     tool(tmp_path, "nvidia-smi", "sleep 600")
-    asked = facts.WITHIN + command("nvidia").replace("within 8 ", "within 0.2 ")
+    asked = facts.WITHIN + command("nvidia").replace("within 8 ", "within 1 ")
     assert said(tmp_path, f"{asked}; echo and on") == "and on\n"
 
 
 def test_a_tool_that_hears_no_signal_is_given_up(tmp_path: Path) -> None:
     tool(tmp_path, "deaf", "trap '' TERM; sleep 60; echo late")
-    assert said(tmp_path, f"{facts.WITHIN}within 0.2 deaf; echo and on") == "and on\n"
+    assert said(tmp_path, f"{facts.WITHIN}within 1 deaf; echo and on") == "and on\n"
 
 
 def test_a_driver_that_hangs_is_not_asked_twice(tmp_path: Path) -> None:
@@ -671,10 +700,26 @@ def test_a_driver_that_hangs_is_not_asked_twice(tmp_path: Path) -> None:
         (tmp_path / "log").unlink()
 
 
-def test_tools_that_all_hang_are_given_up_before_the_desk_stops_waiting() -> None:
-    waits = re.findall(r"within (\d+) (\S+)", "; ".join(fact.command for fact in facts.FACTS))
-    longest = [int(seconds) + 1 for seconds, tool in waits if tool != "system_profiler"]
-    assert len(longest) == 6 and sum(longest) < FACTS_S
+def test_what_hangs_holds_up_nothing_else_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver's tool, and what hangs where `within` bounds nothing."""
+    names = ("nvidia", "on_battery", "load", "silent")
+    monkeypatch.setattr(facts, "FACTS", tuple(f for f in facts.FACTS if f.name in names))
+    tool(tmp_path, "nvidia-smi", "echo R, 1, 1, 1, 1, 1; exec sleep 20")
+    tool(tmp_path, "pmset", "exec sleep 20")
+    # What no signal ends is as what nobody ends.
+    script = facts.script("MARK").replace("kill -KILL", "true").replace("ANSWER_S=20", "ANSWER_S=3")
+    found = facts.parse(said(tmp_path, script.replace("within 8 ", "within 1 ")), "MARK")
+    assert (found["silent"], found["nvidia"][0]["name"]) == (["nvidia", "on_battery"], "R")
+    assert found["load"] is not None
+    warned = box_profile("b", None, found, None, at="").warnings
+    assert "it gave no answer in time about its NVIDIA GPU and its battery" in warned[-1]
+
+
+def test_all_facts_are_told_before_the_desk_stops_waiting() -> None:
+    waits = re.findall(r"within (\d+) ", "; ".join(fact.command for fact in facts.FACTS))
+    assert max(map(int, waits)) < facts.ANSWER_S < probes._FACTS_S < FACTS_S  # pyright: ignore[reportPrivateUsage]
 
 
 def test_facts_in_front_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -707,9 +752,17 @@ def test_a_tool_that_no_signal_ends_is_left_alone(monkeypatch: pytest.MonkeyPatc
     process.communicate()
 
 
-def test_where_no_tool_can_be_given_up_all_are_waited_for(tmp_path: Path) -> None:
-    tool(tmp_path, "timeout", "exit 1")
+def test_where_nothing_can_be_written_all_are_waited_for(tmp_path: Path) -> None:
+    tool(tmp_path, "mktemp", "exit 1")
     assert said(tmp_path, f"{facts.WITHIN}within 100 echo here") == "here\n"
+    found = facts.parse(said(tmp_path, facts.script("MARK")), "MARK")
+    assert found["memory"]["total_bytes"] and found["silent"] == []
+
+
+def test_asking_leaves_nothing_behind(tmp_path: Path) -> None:
+    tool(tmp_path, "mktemp", f"mkdir {tmp_path}/held; echo {tmp_path}/held")
+    said(tmp_path, facts.script("MARK"))
+    assert not (tmp_path / "held").exists()
 
 
 def test_wsls_tools_are_found_where_no_login_looks() -> None:

@@ -115,6 +115,12 @@ def test_a_quota_bounds_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "a" / "b" / "cpu.max").write_text("max 100000\n")
     (tmp_path / "a" / "cpu.max").write_text("250000 100000\n")
     assert methods.usable_cores() == 3
+    (tmp_path / "own").write_text("3:cpu,cpuacct:/a/b\n0::/a/b\n")
+    (tmp_path / "cpu" / "a").mkdir(parents=True)
+    (tmp_path / "cpu" / "a" / "cpu.cfs_quota_us").write_text("200000\n")
+    (tmp_path / "cpu" / "a" / "cpu.cfs_period_us").write_text("100000\n")
+    assert methods.usable_cores() == 2
+    (tmp_path / "own").write_text("0::/a/b\n")
     for name in methods.THREADS:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
