@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from homesplit.core.calibration import Calibration, Weights
 from homesplit.core.cost import CostModel, cost_model, kv_dtype_of, placed, refitted, run_dtype
-from homesplit.core.handoff import COMMIT_S, Wire
+from homesplit.core.handoff import COMMIT_S, SEND_BYTE_S, Wire
 from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.link import LinkProfile
 from homesplit.core.load import Extent
@@ -26,6 +26,8 @@ KV_OF_FREE = 0.5
 CHUNKS = (2048, 1024, 512, 256, 128, 64, 32)
 DEFAULT_CHUNK = 256
 CHUNK_BATCH = 4
+SENT_TOKENS = 512
+"""The prompt whose reading is held against its sending, where no hand-off was timed."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -146,10 +148,12 @@ def build_scene(asked: Asked) -> Scene:
         together = fit.together if fit else 1.0
         made = SimBox(name=box.name, cost=cost, kv_tokens=room_tokens, together=together)
         boxes.append(made)
-    scene = Scene(boxes=tuple(boxes), wires=_wires(asked), shape=boxes[0].cost.shape, kv_dtype=kept)
+    scene = Scene(boxes=tuple(boxes), wires={}, shape=boxes[0].cost.shape, kv_dtype=kept)
     routers = [c.router_s for c in asked.calibrations if c.router_s is not None]
-    # What was timed is the way there and back; the scene counts it once before and once after.
-    return structs.replace(scene, router_s=max(routers) / 2.0) if routers else scene
+    if routers:
+        # What was timed is the way there and back; the scene counts it once before and once after.
+        scene = structs.replace(scene, router_s=max(routers) / 2.0)
+    return structs.replace(scene, wires=_wires(asked, scene))
 
 
 def _cost(box: BoxProfile, asked: Asked, kept: str) -> CostModel:
@@ -164,7 +168,7 @@ def _cost(box: BoxProfile, asked: Asked, kept: str) -> CostModel:
     return cost_model(box, shape, calibration=fit, kv_dtype=kept)
 
 
-def _wires(asked: Asked) -> dict[tuple[str, str], Wire]:
+def _wires(asked: Asked, scene: Scene) -> dict[tuple[str, str], Wire]:
     link = asked.link
     if link is None or len(asked.boxes) < 2:
         return {}
@@ -178,7 +182,8 @@ def _wires(asked: Asked) -> dict[tuple[str, str], Wire]:
             bytes_per_s=rate,
             round_trip_s=round_trip_s,
             commit_s=commit_of(asked, pair).commit_s,
-            sending=_sending_of(asked, pair),
+            reserve_s=_reserving_of(asked, pair, scene),
+            sending=_sending_of(asked, pair, scene.box(pair[0]).cost),
         )
         for pair, rate in (((first, second), forward), ((second, first), back))
     }
@@ -197,10 +202,30 @@ def commit_of(asked: Asked, pair: tuple[str, str]) -> HandoffFit:
     )
 
 
-def _sending_of(asked: Asked, pair: tuple[str, str]) -> float:
-    """How much slower a box reads while it sends; only its own hand-offs tell."""
-    fit = commit_of(asked, pair)
-    return fit.sending if fit.sender == pair[0] else 1.0
+def _reserving_of(asked: Asked, pair: tuple[str, str], scene: Scene) -> float:
+    """What a reservation takes beside the round trip.
+
+    Where none was timed as much as the router's part of a request, which is also one message to
+    a worker and one back.
+    """
+    timed = commit_of(asked, pair).reserve_s
+    return 2.0 * scene.router_s if timed is None else timed
+
+
+def _sending_of(asked: Asked, pair: tuple[str, str], cost: CostModel) -> float:
+    """How many times as long a box reads while it sends, by its own hand-offs.
+
+    Where none were timed: all sending has to be done while the prompt is read, by the cores that
+    read it. A GPU's reading feels nothing of it.
+    """
+    fit, box = commit_of(asked, pair), _profile(asked, pair[0])
+    if fit.handoffs and fit.sender == pair[0]:
+        return fit.sending
+    cores = box.cores_allowed or box.cores
+    if box.device != "cpu" or not cores:
+        return 1.0
+    sent = cost.shape.handoff_bytes(SENT_TOKENS, cost.kv_dtype, last=True)
+    return 1.0 + SEND_BYTE_S * sent / cores / cost.prefill_s(SENT_TOKENS).mid
 
 
 def payload(link: LinkProfile) -> tuple[float, float]:

@@ -12,6 +12,10 @@ COMMIT_S = 6e-3
 """Taken where no hand-off between the two boxes was timed (`HandoffFit`): exposed less the last
 layer's wire time, on two busy cores (`tests/bench/results/handoff.md`)."""
 
+SEND_BYTE_S = 2.4e-9
+"""Processor time that the sender takes for each byte (`tests/bench/results/handoff.md`); a box that
+computes on its processor takes it from its reading."""
+
 
 class Wire(Struct, frozen=True, kw_only=True):
     """One direction of a link as the hand-off sees it."""
@@ -26,9 +30,17 @@ class Wire(Struct, frozen=True, kw_only=True):
     """From the last layer's leaving the wire to the commit, beside the round trip: sealing, opening
     and copy of the last frame at both ends, then the close and its answer."""
 
+    reserve_s: float = 0.0
+    """What a reservation takes beside the round trip: one more message that the decode box and the
+    router must come to."""
     sending: float = 1.0
     """How many times as long the sender takes to read what is being sent: its processor seals and
-    sends as well. 1 where it was never timed."""
+    sends as well."""
+
+    @property
+    def reserving_s(self) -> float:
+        """From the router's asking for room on the decode box to its sending the prompt."""
+        return self.round_trip_s + self.reserve_s
 
     def seconds(self, count: float) -> float:
         """Sending `count` bytes with nothing else on the link."""

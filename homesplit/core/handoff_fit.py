@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from homesplit_engine.records import StepEvent, TransferEvent
+from homesplit_engine.records import RequestRecord, StepEvent, TransferEvent
 from msgspec import Struct
 
-from homesplit.core.calibration import Calibration
+from homesplit.core.calibration import Calibration, router_part
 from homesplit.core.handoff import Piece, Wire, hand_over
 from homesplit.core.together import alone_seconds, fitted_seconds
 
@@ -36,6 +36,8 @@ class HandoffFit(Struct, frozen=True, kw_only=True):
     sending: float = 1.0
     """How many times as long the sender's steps took whose KV was being sent; 1 where no
     difference was noticed or its steps were never fitted."""
+    reserve_s: float | None = None
+    """What a reservation took beside the round trip; None where no quiet request told it."""
 
 
 class HandoffsOf(Struct, frozen=True, kw_only=True):
@@ -48,17 +50,24 @@ class HandoffsOf(Struct, frozen=True, kw_only=True):
     layers: int
     fit: Calibration | None = None
     """The sender's steps without anything to send."""
+    router_s: float | None = None
+    """The router's part of a quiet request that reserves nothing; None where it was not timed."""
     sender_key: str | None = None
     receiver_key: str | None = None
     at: str = ""
 
 
 def fit_handoffs(
-    transfers: Sequence[TransferEvent], steps: Sequence[StepEvent], *, of: HandoffsOf
+    transfers: Sequence[TransferEvent],
+    steps: Sequence[StepEvent],
+    *,
+    of: HandoffsOf,
+    records: Sequence[RequestRecord] = (),
 ) -> HandoffFit | None:
     """The median of what hand-offs took after their prompt beyond their bytes on the link.
 
-    `transfers` and `steps` are on one clock. None with fewer than `LEAST_HANDOFFS` whole ones.
+    `transfers` and `steps` are on one clock; `records` tell what reserving took. None with fewer
+    than `LEAST_HANDOFFS` whole ones.
     """
     wire = Wire(
         bytes_per_s=of.wire.bytes_per_s,
@@ -89,7 +98,22 @@ def fit_handoffs(
         receiver_key=of.receiver_key,
         at=of.at,
         sending=_sending(own, steps, of),
+        reserve_s=_reserving(records, of),
     )
+
+
+def _reserving(records: Sequence[RequestRecord], of: HandoffsOf) -> float | None:
+    """What a quiet request's first token took in a split beyond what it takes without one."""
+    handed = [
+        record
+        for record in records
+        if record.served == "split"
+        and (record.prefill_box, record.decode_box) == (of.sender, of.receiver)
+    ]
+    rest_s = router_part(handed) if len(handed) >= LEAST_HANDOFFS else None
+    if rest_s is None or of.router_s is None:
+        return None
+    return max(0.0, rest_s - of.router_s - of.wire.round_trip_s)
 
 
 def _sending(

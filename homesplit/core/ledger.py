@@ -46,8 +46,8 @@ def ledger_row(
 ) -> LedgerRow:
     """The parts of one request's time; `ttft_s` and `ttst_s` are their sums.
 
-    `tokenise_s` holds all of the router's work; a split's `queue_s` holds the round trip of
-    its reservation.
+    `tokenise_s` holds all of the router's work; a split's `queue_s` holds its
+    reservation.
     """
     setting = arrangement.setting
     split = setting.mode == "split" and kind.output_tokens > 1
@@ -64,7 +64,7 @@ def ledger_row(
             for p in pieces
         ]
         made = hand_over(pieces, wire, layers=scene.shape.layers)
-        queue_s += wire.round_trip_s
+        queue_s += wire.reserving_s
     prefill_s = pieces[-1].end_s
     router_s = scene.tokenising_s(kind.prompt_tokens) + 2 * scene.router_s
     first_decode_s = (

@@ -289,7 +289,7 @@ class Simulation:
         request.hand_over = True
         flight.send_from = held.cached_tokens
         self.board.join(request.request_id, flight)
-        wait_s = self.scene.wires[pair].round_trip_s
+        wait_s = self.scene.wires[pair].reserving_s
         self._at(now_s + wait_s, lambda then_s: self._submit(flight, request, then_s))
 
     def _submit(self, flight: Flight, request: Request, now_s: float) -> None:

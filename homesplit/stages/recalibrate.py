@@ -114,10 +114,12 @@ def keep_handoffs(
                 wire=wire,
                 layers=scene.shape.layers,
                 fit=scene.box(sender).cost.fit,
+                router_s=2.0 * scene.router_s,
                 sender_key=_key(ctx, sender),
                 receiver_key=_key(ctx, receiver),
                 at=at,
             ),
+            records=[record for run in timed for record in run.records],
         )
         if fit is not None:
             calibration_store.save_handoff(ctx.paths, fit)
@@ -130,10 +132,16 @@ def handoff_words(fit: HandoffFit) -> str:
     slower = f" While it sends, {fit.sender} reads {fit.sending - 1:.0%} slower." * (
         fit.sending > 1.0
     )
+    reserving = (
+        ""
+        if fit.reserve_s is None
+        else f" Reserving room on {fit.receiver} takes {1000 * fit.reserve_s:.1f} ms beside the "
+        "round trip."
+    )
     return (
         f"A hand-off from {fit.sender} to {fit.receiver} takes {1000 * fit.commit_s:.1f} ms beside "
         f"its bytes (median of {fit.handoffs}, single ones {1000 * fit.spread_s:.1f} ms off)."
-        f"{slower}"
+        f"{slower}{reserving}"
     )
 
 

@@ -491,11 +491,10 @@ def errors_of(lines: Sequence[dict[str, Any]], key: str) -> list[float]:
 
 
 NOT_MODELLED = (
-    "Not modelled where the calibration did not time it: the sender's processor time, 2.4 ns a "
-    "byte (`handoff.md`), which is 13 ms or 1.4 % of a quiet user's TTFT in a split here. Never "
-    "modelled: what a reservation takes beside the round trip. The boxes are deployed while the "
-    "link carries 1 Gbit/s, so that at 20 Mbit/s the router takes it for a broken one and gives "
-    "slow hand-offs up, as it would in service: there a split's TPOT is lower than predicted."
+    "The boxes are deployed while the link carries 1 Gbit/s, so that at 20 Mbit/s the router takes "
+    "it for a broken one and gives slow hand-offs up, as it would in service: there a split's TPOT "
+    "is lower than predicted. Not modelled: what opening the frames takes of the decode box's "
+    "processor."
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from homesplit_engine.records import PrefillSlice, StepEvent, TransferEvent
+from homesplit_engine.records import PrefillSlice, RequestRecord, StepEvent, TransferEvent
 from msgspec import structs
 
 from homesplit.core.calibration import Calibration
@@ -106,6 +106,68 @@ def test_a_sender_whose_processor_sends_as_well_reads_slower_in_a_split_alone() 
         line = result.records[0].timeline
         assert line.token_s[0] - line.start_s == pytest.approx(made.ttft_s, rel=1e-6)
         assert line.token_s[1] - line.start_s == pytest.approx(made.ttst_s, rel=1e-6)
+
+
+def test_what_reserving_room_took_is_found_and_waited_for() -> None:
+    """The first token left 35 ms after what is known: 5 are the router's, 2 the round trip."""
+    records = [
+        quiet_record(f"r{number}", rest_s=rest_s)
+        for number, rest_s in enumerate([0.035, 0.035, 0.9, 0.035])
+    ]
+    told = structs.replace(OF, router_s=0.005)
+    made = handoffs([0.02] * 4)
+    fit = fit_handoffs(*made, of=told, records=records)
+    assert fit is not None and fit.reserve_s == pytest.approx(0.028)
+    for of, seen in ((OF, records), (told, records[:3]), (told, ())):
+        bare = fit_handoffs(*made, of=of, records=seen)
+        assert bare is not None and bare.reserve_s is None
+    turned = structs.replace(told, sender="b", receiver="a")
+    assert fit_handoffs(*made, of=turned, records=records) is None
+    wires = build_scene(structs.replace(ask(), handoffs=(fit,))).wires
+    assert {wire.reserve_s for wire in wires.values()} == {fit.reserve_s}
+    untimed = build_scene(ask())
+    assert {w.reserve_s for w in untimed.wires.values()} == {2.0 * untimed.router_s}
+
+
+def quiet_record(name: str, *, rest_s: float) -> RequestRecord:
+    """A prompt that a read and b answered, with nothing before it."""
+    return RequestRecord(
+        request_id=name,
+        mode="split",
+        served="split",
+        prefill="whole",
+        prefill_box="a",
+        decode_box="b",
+        why="",
+        outcome="completed",
+        prompt_tokens=100,
+        output_tokens=2,
+        received_s=50.0,
+        token_s=(60.0 + rest_s, 61.0),
+        tokenise_s=0.0,
+        queue_s=0.0,
+        prefill_s=10.0,
+    )
+
+
+def test_an_untimed_processor_that_reads_and_sends_reads_slower_by_what_sending_takes() -> None:
+    """2.4 ns a byte, over its cores; a GPU leaves that to the processor beside it."""
+    asked = ask()
+
+    def sending(**changes: object) -> float:
+        boxes = tuple(structs.replace(box, **changes) for box in asked.boxes)
+        return build_scene(structs.replace(asked, boxes=boxes)).wires[("a", "b")].sending
+
+    one = sending(device="cpu", cores=1)
+    scene = build_scene(asked)
+    sent = scene.shape.handoff_bytes(512, scene.kv_dtype, last=True)
+    assert one > 1.0 and sending(device="cpu", cores=4) - 1.0 == pytest.approx((one - 1.0) / 4.0)
+    assert sending(device="cpu", cores=8, cores_allowed=1.0) == one
+    assert sending(device="cpu", cores=None) == sending(device="cuda", cores=1) == 1.0
+    reads = structs.replace(asked.boxes[0], device="cpu", cores=1)
+    slow = build_scene(structs.replace(asked, boxes=(reads, asked.boxes[1])))
+    alone_s = slow.box("a").cost.prefill_s(512).mid
+    assert (one - 1.0) * alone_s == pytest.approx(2.4e-9 * sent)
 
 
 def test_few_or_failed_hand_offs_give_no_fit() -> None:
