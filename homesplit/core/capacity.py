@@ -3,6 +3,9 @@
 Capacity is DistServe's (Zhong et al., OSDI 2024): the highest offered rate at which 90 % of
 the offered requests are inside both targets. Each rate is tried until Wilson's 95 % interval
 of the share (Wilson, 1927; requests taken as independent) lies on one side of 90 %.
+
+A run in which the load generator itself was late shows nothing of the server, and is no ground
+for either.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from msgspec import Struct
 
 from homesplit.core.bootstrap import wilson
 from homesplit.core.entry import labelled
-from homesplit.core.say import counted, rate
+from homesplit.core.say import counted, rate, seconds
+from homesplit.core.workload import Targets
 
 WANTED = 0.9
 CONFIDENCE = 0.95
@@ -36,6 +40,17 @@ USUAL_RATES = 7
 """Rates that a search tries which starts within a factor of four of what it finds."""
 LONGEST_RUN_S = 600.0
 """A rate so low that its run would last longer is not tried."""
+LATE_SHARE = 0.05
+"""Of a target: a generator that was late by more than moves a request so far is not believed."""
+MOST_LATE = 2
+"""Runs of one rate in which the generator was late; after these the rate is beyond its reach."""
+
+
+def spoils(late_s: float, targets: Targets, answer_tokens: float) -> bool:
+    """Whether lateness of the generator could have moved TTFT, or TPOT of such an answer."""
+    room = [] if targets.ttft_s is None else [targets.ttft_s]
+    room += [] if targets.tpot_s is None else [targets.tpot_s * max(answer_tokens - 1.0, 1.0)]
+    return any(late_s > LATE_SHARE * each for each in room)
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -50,6 +65,15 @@ class Trial(Struct, frozen=True, kw_only=True):
     unjudged: int = 0
     """Answers that came all at one moment, whose TPOT can't be judged: neither way likewise."""
     runs: int = 1
+    late_runs: int = 0
+    """Of these, in which the generator itself was late: they count only where there is no other."""
+    late_s: float | None = None
+    """How late it was (p99), in the worst of them."""
+
+    @property
+    def unheard(self) -> bool:
+        """Whether the generator was late in every run, so that nothing is known of the server."""
+        return self.late_runs == self.runs
 
     @property
     def judged(self) -> int:
@@ -68,7 +92,9 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool | None:
-        """Whether 90 % are inside: True, False, or None when the interval spans 90 %."""
+        """Whether 90 % are inside: True, False, or None when that is not known."""
+        if self.unheard:
+            return None
         low, high = self.interval
         if low >= WANTED:
             return True
@@ -82,10 +108,16 @@ class Trial(Struct, frozen=True, kw_only=True):
             return f"{at}: no data, none of {counted(self.offered, 'request')} was completed"
         low, high = self.interval
         told = {True: "holds", False: "too much", None: "not clear yet"}[self.holds]
+        told = f"not judged, {self.late_words}" if self.unheard else told
         gone = f", {self.left} given up before" if self.left else ""
         gone += f", {self.unjudged} at one moment and not judged" if self.unjudged else ""
         share = f"{self.inside} of {self.judged} inside ({low:.0%} to {high:.0%})"
         return f"{at}: {share}{gone}, {told}"
+
+    @property
+    def late_words(self) -> str:
+        """That the generator could not keep up with this rate, and how late it was."""
+        return f"the load generator itself was up to {seconds(self.late_s or 0.0)} late (p99)"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -93,19 +125,27 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
     holds: float | None
     fails: float | None
+    unheard: Trial | None = None
+    """The trial of `fails` where it was the generator, not the server, that did not keep up."""
 
 
 def bounds(trials: Sequence[Trial]) -> Bounds:
     """What the trials show; a rate that could not be shown to hold counts as failing."""
     held = [t.rate_requests_per_s for t in trials if t.holds]
-    failed = [t.rate_requests_per_s for t in trials if t.holds is False or _given_up(t)]
-    lowest = min(failed, default=None)
+    failed = [t for t in trials if t.holds is False or _given_up(t)]
+    first = min(failed, key=lambda trial: trial.rate_requests_per_s, default=None)
+    lowest = first.rate_requests_per_s if first else None
     below = [rate for rate in held if lowest is None or rate < lowest]
-    return Bounds(holds=max(below, default=None), fails=lowest)
+    return Bounds(
+        holds=max(below, default=None),
+        fails=lowest,
+        unheard=first if first and first.unheard else None,
+    )
 
 
 def _given_up(trial: Trial) -> bool:
-    return trial.holds is None and trial.runs >= MOST_TRIES
+    most = MOST_LATE if trial.unheard else MOST_TRIES
+    return trial.holds is None and trial.runs >= most
 
 
 def next_rate(trials: Sequence[Trial], first: float) -> float | None:
@@ -144,14 +184,17 @@ def with_run(trials: Sequence[Trial], new: Trial) -> tuple[Trial, ...]:
     if not trials or trials[-1].rate_requests_per_s != new.rate_requests_per_s:
         return (*trials, new)
     old = trials[-1]
+    heard = [trial for trial in (old, new) if not trial.unheard] or [new]
     joined = Trial(
         rate_requests_per_s=new.rate_requests_per_s,
-        offered=old.offered + new.offered,
-        inside=old.inside + new.inside,
-        completed=old.completed + new.completed,
-        left=old.left + new.left,
-        unjudged=old.unjudged + new.unjudged,
+        offered=sum(trial.offered for trial in heard),
+        inside=sum(trial.inside for trial in heard),
+        completed=sum(trial.completed for trial in heard),
+        left=sum(trial.left for trial in heard),
+        unjudged=sum(trial.unjudged for trial in heard),
         runs=old.runs + new.runs,
+        late_runs=old.late_runs + new.late_runs,
+        late_s=max((t.late_s for t in (old, new) if t.late_s is not None), default=None),
     )
     return (*trials[:-1], joined)
 
@@ -160,6 +203,7 @@ class CapacityResult(Struct, frozen=True, kw_only=True):
     """The capacity: the highest rate shown to hold; it lies below `high`."""
 
     capacity_requests_per_s: float | None
+    """None where the server's is not known: also where the generator was what did not keep up."""
     low: float | None
     high: float | None
     why: str | None
@@ -170,6 +214,9 @@ class CapacityResult(Struct, frozen=True, kw_only=True):
     ended: bool = True
     over: bool = False
     """Whether the search was stopped for its time before the rates lay close enough."""
+    generator_limit_requests_per_s: float | None = None
+    """The lowest rate at which the load generator, not the server, did not keep up, where that is
+    what ended the search: the server's capacity is then only known to be `low` at least."""
     entry: str | None = None
 
 
@@ -186,24 +233,39 @@ def capacity_of(
     why = None
     if not any(trial.completed for trial in trials):
         why = "no data, no request was completed at any rate"
+    elif known.unheard is not None:
+        why = _generator_words(known.unheard)
+        why += f"; {_stopped_words(trials, within_s)}" if within_s is not None else ""
     elif within_s is not None:
-        tried = counted(len(trials), "rate")
-        why = (
-            f"stopped after {tried}, the next run would have ended after {within_s:g} s (--within)"
-        )
+        why = _stopped_words(trials, within_s)
     elif known.holds is None:
         lowest = min((t.rate_requests_per_s for t in trials), default=0.0)
         why = f"no rate down to {rate(lowest)} kept 90 % inside the targets"
     elif known.fails is None:
         why = f"every rate up to {rate(known.holds)} kept the targets"
+    limit = known.unheard.rate_requests_per_s if known.unheard else None
     return CapacityResult(
-        capacity_requests_per_s=known.holds,
+        capacity_requests_per_s=None if limit else known.holds,
         low=known.holds,
-        high=known.fails,
+        high=None if limit else known.fails,
         why=why,
         trials=tuple(trials),
         loopback=loopback,
         over=within_s is not None,
+        generator_limit_requests_per_s=limit,
+    )
+
+
+def _stopped_words(trials: Sequence[Trial], within_s: float) -> str:
+    tried = counted(len(trials), "rate")
+    return f"stopped after {tried}, the next run would have ended after {within_s:g} s (--within)"
+
+
+def _generator_words(trial: Trial) -> str:
+    return (
+        f"the load generator, not the server, is the limit: at {rate(trial.rate_requests_per_s)} "
+        f"{trial.late_words.removeprefix('the load generator ')}, so that nothing is known of the "
+        "server there (a machine of its own for the load generator reaches further)"
     )
 
 
@@ -234,8 +296,8 @@ def _sentence(result: CapacityResult) -> str:
         held = f"; the highest that held is {rate(result.low)}" if result.low else ""
         tried = counted(len(result.trials), "rate")
         return f"Search for capacity, not ended after {tried}{held}; the last, {last}."
-    low, high = result.capacity_requests_per_s, result.high
-    if result.over and low is not None:
+    low, high = result.low, result.high
+    if low is not None and (high is None or result.over):
         return f"Capacity at least {rate(low)} ({_sure(high)}): {result.why}."
     if low is None or high is None:
         return f"Capacity not found: {result.why}."

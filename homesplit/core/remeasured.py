@@ -10,6 +10,7 @@ from homesplit.core.capacity import CapacityResult
 from homesplit.core.link import LinkProfile
 from homesplit.core.machine import BoxProfile
 from homesplit.core.reading import Reading
+from homesplit.core.say import rate
 
 
 class Figure(Struct, frozen=True, kw_only=True):
@@ -35,7 +36,7 @@ class Figure(Struct, frozen=True, kw_only=True):
 
 
 class Advised(Struct, frozen=True, kw_only=True):
-    """What was recommended then and now."""
+    """What was recommended, or how far something was known, then and now."""
 
     name: str
     then: str
@@ -53,8 +54,11 @@ def _shown(value: float | None, unit: str) -> str:
     return "not known" if value is None else f"{value:.3g} {unit}"
 
 
-def capacity_again(then: CapacityResult, now: CapacityResult) -> Figure:
+def capacity_again(then: CapacityResult, now: CapacityResult) -> Figure | Advised:
     """The two capacities; a rate between the one that held and the one that did not is open."""
+    if then.high is None or now.high is None:
+        # Of one of them it is not known how high it is.
+        return Advised(name="capacity", then=_bound(then), now=_bound(now))
     return Figure(
         name="capacity",
         unit="requests/s",
@@ -62,6 +66,12 @@ def capacity_again(then: CapacityResult, now: CapacityResult) -> Figure:
         now=now.capacity_requests_per_s,
         differs=_apart((then.low, then.high), (now.low, now.high)),
     )
+
+
+def _bound(found: CapacityResult) -> str:
+    if found.low is None:
+        return "not known"
+    return f"{'at least ' if found.high is None else ''}{rate(found.low)}"
 
 
 def box_again(then: BoxProfile, now: BoxProfile) -> tuple[Figure, ...]:

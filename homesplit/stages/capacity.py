@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
+import statistics
 import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from homesplit_engine.words import Figures
 from msgspec.structs import replace
 
 from homesplit.core import say
@@ -24,6 +24,7 @@ from homesplit.core.capacity import (
     expected_s,
     next_rate,
     run_s,
+    spoils,
     unended,
     with_run,
 )
@@ -158,7 +159,7 @@ async def _search(
         keep = kept.keep(trials, rate) if kept else None
         salt = salts.fork(number).bits()
         run = await _run_at(ctx, server, workload, rate, seconds, seed + number, salt, keep)
-        trials = with_run(trials, _trial(rate, run.summary.figures))
+        trials = with_run(trials, _trial(rate, run))
         if kept is not None:
             # Before it is shown: a search takes long, and may not come to its end.
             kept.run_ended(trials, run)
@@ -245,7 +246,8 @@ def _run_name(rate: float, run: int) -> str:
     return f"{say.rate(rate)}, run {run}"
 
 
-def _trial(rate: float, found: Figures) -> Trial:
+def _trial(rate: float, run: BenchResult) -> Trial:
+    found, late_s = run.summary.figures, _late_s(run)
     return Trial(
         rate_requests_per_s=rate,
         offered=found.offered,
@@ -253,7 +255,17 @@ def _trial(rate: float, found: Figures) -> Trial:
         completed=found.completed,
         left=found.left,
         unjudged=found.unjudged,
+        late_runs=int(late_s is not None),
+        late_s=late_s,
     )
+
+
+def _late_s(run: BenchResult) -> float | None:
+    """How late the generator was, with sending or with reading, where that spoils the run."""
+    late_s = max(run.lag_p99_s or 0.0, run.summary.lateness_p99_s or 0.0)
+    lengths = [log.output_tokens for log in run.logs if log.output_tokens]
+    tokens = statistics.median(lengths) if lengths else 1.0
+    return late_s if spoils(late_s, run.workload.targets, tokens) else None
 
 
 def capacity_document(result: CapacityResult) -> dict[str, Any]:

@@ -96,8 +96,16 @@ def _trial(trial: dict[str, Any]) -> list[str]:
         *counts,
         _number(trial.get("attainment")),
         f"{low:.3g} to {high:.3g}" if known else MISSING,
-        holds[trial.get("holds")],
+        _late(trial) or holds[trial.get("holds")],
     ]
+
+
+def _late(trial: dict[str, Any]) -> str:
+    """That no run of this rate says anything of the server; empty where one does."""
+    late, runs = trial.get("late_runs"), trial.get("runs")
+    if not late or late != runs:
+        return ""
+    return f"not judged: the load generator was up to {say.seconds(trial['late_s'])} late"
 
 
 # ------------------------------------------------------------------------------ plan

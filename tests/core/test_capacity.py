@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from homesplit.core.capacity import (
     CLOSE,
     LONGEST_RUN_S,
     MOST_EMPTY,
+    MOST_LATE,
     MOST_TRIES,
     Trial,
     capacity_of,
     capacity_sentence,
     next_rate,
     run_s,
+    spoils,
     wilson,
     with_run,
 )
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.prng import Prng
+from homesplit.core.workload import Targets
 
 
 def trial(rate: float, offered: int, inside: int, completed: int, left: int = 0) -> Trial:
@@ -29,12 +33,23 @@ def trial(rate: float, offered: int, inside: int, completed: int, left: int = 0)
     )
 
 
-def search(share: Callable[[float], float], first: float, requests: int = 200) -> list[Trial]:
-    """Search on a server that serves this share of a rate inside the targets, by chance."""
-    rng, trials = Prng(1), tuple[Trial, ...]()
+def search(
+    share: Callable[[float], float],
+    first: float,
+    requests: int = 200,
+    late: Callable[[float, int], bool] = lambda rate, number: False,
+) -> list[Trial]:
+    """Search on a server that serves this share of a rate inside the targets, by chance.
+
+    `late` says at which rate, and in which run, the load generator itself can't keep up.
+    """
+    rng, trials, number = Prng(1), tuple[Trial, ...](), 0
     while (rate := next_rate(trials, first)) is not None:
         inside = sum(rng.uniform() < share(rate) for _ in range(requests))
-        trials = with_run(trials, trial(rate, requests, inside, requests))
+        made = trial(rate, requests, inside, requests)
+        if late(rate, number):
+            made = replace(made, late_runs=1, late_s=0.43)
+        trials, number = with_run(trials, made), number + 1
     return list(trials)
 
 
@@ -101,3 +116,54 @@ def test_few_requests_without_a_miss_do_not_show_that_a_rate_holds() -> None:
     assert Trial(rate_requests_per_s=1.0, offered=20, inside=20).holds is None
     assert Trial(rate_requests_per_s=1.0, offered=60, inside=60).holds is True
     assert Trial(rate_requests_per_s=1.0, offered=60, inside=30).holds is False
+
+
+@pytest.mark.parametrize("server", [1000.0, 130.0])
+def test_where_the_load_generator_is_the_limit_that_is_said_and_no_capacity_given(
+    server: float,
+) -> None:
+    # The server is as slow as can be just where the generator is late.
+    trials = search(
+        lambda rate: 1.0 if rate <= server else 0.0, 30.0, late=lambda rate, _: rate > 100.0
+    )
+    found = capacity_of(trials, within_s=None)
+    assert found.capacity_requests_per_s is None and found.high is None
+    limit = found.generator_limit_requests_per_s
+    assert found.low is not None and limit is not None
+    assert found.low <= 100.0 < limit <= found.low * CLOSE
+    told = capacity_sentence(found)
+    assert told.startswith("Capacity at least ") and "the load generator, not the server" in told
+    assert "itself was up to 0.43 s late (p99)" in told
+    beyond = [each for each in trials if each.rate_requests_per_s > 100.0]
+    assert {(each.runs, each.holds) for each in beyond} == {(MOST_LATE, None)}
+    assert all("not judged, the load generator" in each.words for each in beyond)
+
+
+def test_a_server_that_is_slower_than_the_load_generator_has_its_capacity() -> None:
+    slow = search(lambda rate: 1.0 if rate <= 8.0 else 0.3, 1.0, late=lambda rate, _: rate > 9.0)
+    found = capacity_of(slow)
+    assert found.generator_limit_requests_per_s is None and found.why is None
+    assert found.low is not None and found.low <= 8.0
+
+
+def test_a_run_in_which_the_generator_was_late_once_is_made_again_and_counts_nowhere() -> None:
+    trials = search(lambda _: 1.0, 1.0, late=lambda _, number: number == 0)
+    assert trials[0].runs == 2 and trials[0].holds and trials[0].offered == 200
+    assert capacity_of(trials).generator_limit_requests_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("ttft_s", "tpot_s", "late_s", "spoilt"),
+    [
+        (1.0, None, 0.04, False),
+        (1.0, None, 0.06, True),
+        # A late reading moves the mean of an answer's gaps by its share of all of them.
+        (None, 0.1, 0.04, False),
+        (None, 0.1, 0.06, True),
+        (10.0, 0.1, 0.06, True),
+    ],
+)
+def test_lateness_spoils_a_run_where_it_moves_a_request_by_a_twentieth_of_a_target(
+    ttft_s: float | None, tpot_s: float | None, late_s: float, spoilt: bool
+) -> None:
+    assert spoils(late_s, Targets(ttft_s=ttft_s, tpot_s=tpot_s), answer_tokens=11) is spoilt

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from homesplit.core.bench_result import BenchResult
 from homesplit.core.capacity import CLOSE, Trial, capacity_of, capacity_sentence, run_s
 from homesplit.core.entry import LOOPBACK_LABEL, Entry
 from homesplit.core.events import Event, Progress, StageStarted
@@ -16,9 +18,10 @@ from homesplit.core.load import with_load
 from homesplit.core.window import EDGE_SHARE
 from homesplit.core.workload import Targets
 from homesplit.errors import UsageError
-from homesplit.stages.bench import Target, make_load
+from homesplit.stages.bench import Target, make_load, run_once
 from homesplit.stages.capacity import capacity_document, check_search, find_capacity
 from homesplit.stages.notebook import list_entries, show_entry
+from homesplit.view.notebook_kinds import kind_tables
 from tests.io.fake_openai import Manners, fake_server
 from tests.stages.test_compare import LOAD, context
 
@@ -61,6 +64,33 @@ async def test_each_rate_is_in_the_notebook_before_it_is_told(tmp_path: Path) ->
     _, raw = show_entry(ctx, entry.id)
     assert entry.ended and "no data" in entry.sentence
     assert list(raw) == ["200 requests/s, run 1", "50 requests/s, run 1"]
+
+
+async def test_a_rate_that_the_generator_did_not_keep_up_with_is_told_as_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context(tmp_path)
+    load = with_load(LOAD, rate_requests_per_s=240.0, ttft_s=30.0, tpot_s=30.0)
+
+    async def run_late(*args: Any, **options: Any) -> BenchResult:
+        run = await run_once(*args, **options)
+        fast = (run.workload.arrivals.rate_requests_per_s or 0.0) > 200.0
+        return replace(run, lag_p99_s=2.0) if fast else run
+
+    monkeypatch.setattr("homesplit.stages.capacity.run_once", run_late)
+    monkeypatch.setattr("homesplit.core.capacity.MOST_RATES", 2)
+    async with fake_server() as server:
+        found = await find_capacity(ctx, Target(url=server.url), load, seconds=0.3, seed=1)
+    assert found.capacity_requests_per_s is None and found.low == 120.0
+    assert found.generator_limit_requests_per_s == 240.0 and found.trials[0].late_runs == 2
+    entry = list_entries(ctx)[0]
+    assert entry.sentence.startswith("Capacity at least 120 requests/s (95 % confidence")
+    assert "the load generator, not the server, is the limit: at 240 requests/s" in entry.sentence
+    table = kind_tables({"kind": "run", "body": entry.body})[0][1]
+    assert [row[-1] for row in table[1:]] == [
+        "not judged: the load generator was up to 2 s late",
+        "holds",
+    ]
 
 
 async def test_users_who_give_up_in_time_take_no_capacity_away(tmp_path: Path) -> None:
