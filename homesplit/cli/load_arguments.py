@@ -153,7 +153,9 @@ async def on_target(
     check_server(args)
     if args.url:
         key = api_key_of(args)
-        return await work(Target(url=args.url, api_key=key, model=args.model, api=args.api))
+        return await work(
+            Target(url=args.url, api_key=key, model=args.model, api=args.api, named=True)
+        )
     async with deployed(ctx) as target:
         return await work(dataclasses.replace(target, model=args.model, api=args.api))
 

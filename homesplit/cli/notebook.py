@@ -16,6 +16,7 @@ from homesplit.cli.load_checks import check_server, refuse_server
 from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.cli.progress_line import with_progress_line
 from homesplit.core.entry import KINDS
+from homesplit.core.former_self import address_of
 from homesplit.stages.bench import Target, deployed
 from homesplit.stages.context import Context
 from homesplit.stages.export import FORMATS, export
@@ -27,7 +28,7 @@ from homesplit.stages.notebook import (
     page_of,
     show_entry,
 )
-from homesplit.stages.repeat import Repeated, needs_server, repeat, repeatable, url_of
+from homesplit.stages.repeat import Repeated, needs_server, repeat, repeatable
 from homesplit.view.entry_page import entry_page
 from homesplit.view.spans import plain
 
@@ -121,10 +122,10 @@ async def _again(ctx: Context, args: argparse.Namespace) -> Repeated:
     if not needs_server(entry) or not repeatable(entry, raw):
         refuse_server(args, f"entry {entry.number} is a {entry.kind} and asks no server")
         return await repeat(ctx, entry, raw, None)
-    url = args.url or url_of(entry)
+    url = args.url or address_of(entry)
     if url:
         key = api_key_of(args)
-        target = Target(url=url, api_key=key, model=args.model, api=args.api)
+        target = Target(url=url, api_key=key, model=args.model, api=args.api, named=True)
         return await repeat(ctx, entry, raw, target)
     check_server(args)
     async with deployed(ctx) as target:

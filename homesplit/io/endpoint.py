@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -209,13 +209,26 @@ async def served_context(
     session: aiohttp.ClientSession, url: str, *, api_key: str | None = None, model: str | None
 ) -> int | None:
     """The longest prompt and answer together that the server says it takes; None if it doesn't."""
-    status, body = await _get(session, f"{base_url(url)}/v1/models", api_key)
-    try:
-        listed = msgspec.json.decode(body, type=_Models).data if status == 200 else []
-    except msgspec.MsgspecError:
-        return None
+    listed = await _listed(session, url, api_key)
     card = next((card for card in listed if model in (None, card.id)), None)
     return card.context if card else None
+
+
+async def served_models(
+    session: aiohttp.ClientSession, url: str, *, api_key: str | None = None
+) -> tuple[str, ...]:
+    """The names of the models that the server lists; empty where it lists none."""
+    return tuple(card.id for card in await _listed(session, url, api_key))
+
+
+async def _listed(
+    session: aiohttp.ClientSession, url: str, api_key: str | None
+) -> Sequence[_Model]:
+    status, body = await _get(session, f"{base_url(url)}/v1/models", api_key)
+    try:
+        return msgspec.json.decode(body, type=_Models).data if status == 200 else ()
+    except msgspec.MsgspecError:
+        return ()
 
 
 class _Meta(msgspec.Struct):

@@ -28,7 +28,7 @@ from homesplit.core.window import Window, window
 from homesplit.core.workload import Workload
 from homesplit.errors import EngineError, UsageError
 from homesplit.io import probe_store
-from homesplit.io.endpoint import base_url, connect, served_context
+from homesplit.io.endpoint import base_url, connect, served_context, served_models
 from homesplit.io.load import LoadResult, new_session, run_load
 from homesplit.io.own_machine import is_own_machine
 from homesplit.io.router_status import read_router_status
@@ -69,6 +69,15 @@ async def context_of(target: Target) -> int | None:
     """How long a prompt with its answer may be there, None where the server doesn't tell."""
     async with new_session() as session:
         return await served_context(session, target.url, api_key=target.api_key, model=target.model)
+
+
+async def served_name(target: Target, model: str | None) -> str | None:
+    """The model by that name if the server lists it, else None: what it lists first."""
+    if model is None:
+        return None
+    async with new_session() as session:
+        listed = await served_models(session, target.url, api_key=target.api_key)
+    return model if model in listed else None
 
 
 @contextlib.asynccontextmanager

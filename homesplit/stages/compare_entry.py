@@ -17,7 +17,7 @@ from homesplit.core.workload import Workload
 from homesplit.stages.context import Context
 from homesplit.stages.load_watch import Keep
 from homesplit.stages.notebook import Course, known_machines
-from homesplit.stages.run_entry import about_server
+from homesplit.stages.run_entry import about_server, address
 from homesplit.stages.target import Prepared
 
 
@@ -39,6 +39,7 @@ class CompareEntry:
         self._done = 0
         self._course = Course(ctx, "comparison")
         self._repeats = repeats
+        self._address: str | None = None
         self._runs = runs
         self._seed = seed
         self._seeds = {"load": seed, "salt": salt}
@@ -50,6 +51,7 @@ class CompareEntry:
         self, server: Prepared, workload: Workload, seen: Window
     ) -> Generator[None, None, None]:
         """The entry is there from the beginning of the block on. Raises NotebookError."""
+        self._address = address(server)
         settings = self._settings(workload, seen)
         about = about_server(self._ctx, server, seeds=self._seeds, settings=settings)
         nothing: dict[str, Any] = {"modes": [], "repeats": self._repeats, "seed": self._seed}
@@ -112,4 +114,5 @@ class CompareEntry:
             "repeats": self._repeats,
             "warm_up_s": seen.warm_up_s,
             "drain_s": seen.drain_s,
+            "address": self._address,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from msgspec import Struct
 from homesplit.core.again import Change, change
 from homesplit.core.capacity import CapacityResult
 from homesplit.core.entry import Entry, labelled
+from homesplit.core.former_self import Other, otherwise, otherwise_words
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.measured import RequestLog
 from homesplit.core.prng import FRESH_BITS
@@ -23,7 +25,7 @@ from homesplit.core.say import listed
 from homesplit.core.window import Window
 from homesplit.core.workload import Targets, Workload
 from homesplit.errors import UsageError
-from homesplit.stages.bench import Target, bench
+from homesplit.stages.bench import Target, bench, served_name
 from homesplit.stages.beside import beside
 from homesplit.stages.capacity import find_capacity
 from homesplit.stages.compare import compare, mode_words
@@ -41,18 +43,13 @@ class Repeated(Struct, frozen=True, kw_only=True):
     former: str
     changes: tuple[Difference, ...]
     sentence: str
+    others: tuple[Other, ...] = ()
+    """What was measured, or with what, that is not what it was."""
 
 
 Raw = Mapping[str, Sequence[Any]]
 Again = tuple[str, Sequence[Difference]]
 """The new entry's id, and each of its figures held against the former one."""
-
-
-def url_of(entry: Entry) -> str | None:
-    """The foreign server that an entry measured; None for a deployment of one's own."""
-    body = entry.body if isinstance(entry.body, dict) else {}
-    settings = entry.about.settings if isinstance(entry.about.settings, dict) else {}
-    return body.get("url") or settings.get("url")
 
 
 def repeatable(entry: Entry, raw: Raw) -> bool:
@@ -94,11 +91,18 @@ async def repeat(ctx: Context, entry: Entry, raw: Raw, target: Target | None) ->
     if target is None and needs_server(entry):
         raise UsageError(f"entry {entry.number} needs a server to measure.", do_next="Name --url.")
     key, changes = await _measured_again(ctx, entry, raw, target)
-    words = " ".join(each.words for each in changes)
-    told = f"Entry {entry.number} ({entry.at[:16]}) done again. {words}"
-    sentence = labelled(told, show_entry(ctx, key)[0].about.loopback)
+    latter = show_entry(ctx, key)[0]
+    others = otherwise(entry, latter)
+    told = (
+        f"Entry {entry.number} ({entry.at[:16]}) done again.",
+        otherwise_words(others),
+        *(each.words for each in changes),
+    )
+    sentence = labelled(" ".join(part for part in told if part), latter.about.loopback)
     add_note(ctx, sentence, entry=key)
-    return Repeated(entry=key, former=entry.id, changes=tuple(changes), sentence=sentence)
+    return Repeated(
+        entry=key, former=entry.id, changes=tuple(changes), others=others, sentence=sentence
+    )
 
 
 async def _measured_again(ctx: Context, entry: Entry, raw: Raw, target: Target | None) -> Again:
@@ -115,6 +119,7 @@ async def _measured_again(ctx: Context, entry: Entry, raw: Raw, target: Target |
             return await probe_again(ctx, entry)
         return await plan_again(ctx, entry)
     await _refuse_other_boxes(entry, target)
+    target = await _as_then(entry, target)
     if _is_capacity(entry):
         return await _capacity_again(ctx, entry, target)
     if entry.kind == "run":
@@ -135,6 +140,13 @@ async def _refuse_other_boxes(entry: Entry, target: Target) -> None:
             f"{listed(sorted(now)) if now else 'nothing'}.",
             do_next="Deploy to those boxes again, or measure these with `homesplit bench`.",
         )
+
+
+async def _as_then(entry: Entry, target: Target) -> Target:
+    """The server asked as it was then: by the same door, for the same model where it has it."""
+    settings = entry.about.settings if isinstance(entry.about.settings, dict) else {}
+    model = target.model or await served_name(target, entry.about.model)
+    return dataclasses.replace(target, model=model, api=target.api or settings.get("api"))
 
 
 @contextlib.asynccontextmanager

@@ -41,9 +41,15 @@ def about_server(
         fingerprint=status.fingerprint if status else None,
         boxes=boxes,
         link=link,
-        settings=dict(settings),
+        settings={**settings, "address": address(server)},
         loopback=server.loopback,
     )
+
+
+def address(server: Prepared) -> str | None:
+    """Where a server is that is known by its address; None of a deployment's."""
+    named = server.status is None or server.target.named
+    return server.endpoint.url if named else None
 
 
 def box_names(status: RouterStatus | None) -> tuple[str, ...]:

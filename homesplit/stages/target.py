@@ -18,6 +18,8 @@ class Target:
     api_key: str | None = field(default=None, repr=False)
     model: str | None = None
     api: Api | None = None
+    named: bool = False
+    """Whether a person named its address: a deployment's is another one each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

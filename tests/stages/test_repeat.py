@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from homesplit.core.again import Change, change
 from homesplit.core.demo_result import DemoMode, DemoResult, demo_document, demo_settings
 from homesplit.core.entry import LOOPBACK_LABEL, About
+from homesplit.core.former_self import address_of
 from homesplit.core.link import LinkProfile
 from homesplit.core.load import with_load
 from homesplit.core.machine import BoxProfile
@@ -27,7 +28,7 @@ from homesplit.stages.context import Context
 from homesplit.stages.notebook import list_entries, notes_on, record, show_entry
 from homesplit.stages.plan import PlanQuestion, make_plan
 from homesplit.stages.plan_entry import keep_plan
-from homesplit.stages.repeat import needs_server, repeat, repeatable, url_of
+from homesplit.stages.repeat import needs_server, repeat, repeatable
 from tests.io.fake_openai import Manners, fake_server
 from tests.io.fake_router import fake_router
 from tests.stages.test_compare import EVEN, LOAD, SLOW, context
@@ -49,10 +50,16 @@ async def test_a_run_is_repeated_on_its_own_server_and_a_slower_one_is_called_wo
     async with fake_server() as server:
         await bench(ctx, Target(url=server.url), load, seconds=1.0, seed=4)
         entry, raw = show_entry(ctx, "1")
-        assert url_of(entry) == server.url
+        assert address_of(entry) == server.url
         same = await repeat(ctx, entry, raw, Target(url=server.url))
         server.manners = Manners(ttft_s=4.5)
         worse = await repeat(ctx, entry, raw, Target(url=server.url))
+        assert not same.others and "former self" not in same.sentence
+        async with fake_server(Manners(model="another")) as second:
+            elsewhere = await repeat(ctx, entry, raw, Target(url=second.url, named=True))
+    assert [each.what for each in elsewhere.others] == ["address", "model"]
+    told = f"It is not its former self: address {second.url}, before {server.url}; model another, "
+    assert told in elsewhere.sentence
     unchanged, changed = same.changes[0], worse.changes[0]
     assert isinstance(unchanged, Change) and isinstance(changed, Change)
     assert unchanged.low is not None and unchanged.high is not None
@@ -100,7 +107,7 @@ async def test_a_run_is_repeated_in_its_own_mode_and_the_present_one_is_back_aft
         present = router.setting
         await repeat(ctx, entry, raw, Target(url=router.url))
         assert router.switches[-2:] == [first, present]
-    assert url_of(entry) is None
+    assert address_of(entry) is None
 
 
 async def test_a_comparison_is_repeated_mode_by_mode(
