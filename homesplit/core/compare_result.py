@@ -138,7 +138,9 @@ def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
     alone = won or _untellable(best, second)
     near = [best, second] if alone else [best, *(m for m in others if _untold(best, m))]
     told = _won(best, second, low, high) if won else _no_winner(near, second, low, high)
-    words = f"{told}; {_latency_words(near)}{_lump_words(best, second)}."
+    words = f"{told}; {_latency_words(near)}{_lump_words(best, second)}"
+    rest = [mode for mode in modes if all(mode is not named for named in near)]
+    words += "".join(f"; {_rest_words(best, mode)}" for mode in rest) + "."
     return Verdict(
         mode=best.name if won else None,
         sentence=labelled(words, loopback),
@@ -166,6 +168,22 @@ def _no_winner(near: Sequence[ModeRuns], second: ModeRuns, low: float, high: flo
         f"No difference in goodput between {named} ({within}{of_which}): take the simpler, "
         f"{simple.name}"
     )
+
+
+def _rest_words(best: ModeRuns, mode: ModeRuns) -> str:
+    """How a mode did of which the verdict does not speak, by its goodput."""
+    found, good = mode.pooled, mode.pooled.figures.goodput_requests_per_s
+    if good is None:
+        return f"{mode.name} {'served nobody' if found.no_data else 'can not be judged'}"
+    difference = _paired(best, mode)
+    if difference is None:
+        return f"{mode.name} has too few requests in common to be judged"
+    low, high = difference
+    if low <= 0.0:
+        return f"nothing tells {mode.name} from {best.name}"
+    share = 1.0 - good / _goodput(best) if _goodput(best) > good else 0.0
+    by = f"{share:.0%}, " if share >= 0.005 else ""
+    return f"{mode.name} is behind by {by}{span(low, high, 'requests/s')}"
 
 
 def unended(modes: Sequence[ModeRuns], *, repeats: int, runs: int, seed: int) -> CompareResult:

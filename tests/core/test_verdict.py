@@ -117,6 +117,22 @@ def test_pairing_finds_a_small_steady_gain_that_all_the_noise_of_requests_would_
     assert found.mode == "split"
 
 
+@pytest.mark.parametrize(
+    ("third", "said"),
+    [
+        ([QUICK, SLOW, SLOW] * 20, "; replica is behind by 67%, "),
+        ([None] * 60, "; replica served nobody."),
+    ],
+)
+@pytest.mark.parametrize("second", [[QUICK] * 60, [QUICK, SLOW] * 30], ids=["no winner", "won"])
+def test_a_mode_that_is_far_behind_is_told_beside_those_that_the_verdict_is_about(
+    second: list[float | None], third: list[float | None], said: str
+) -> None:
+    modes = [runs("replica", third), runs("colocated", second), runs("split", [QUICK] * 60)]
+    found = verdict(modes, None)
+    assert said in found.sentence and "replica" not in found.about
+
+
 def test_a_mode_that_served_nothing_can_not_win_or_lose() -> None:
     found = verdict([runs("colocated", [None] * 60), runs("split", [SLOW] * 60)], None)
     assert found.mode is None and "Only split served" in found.sentence
