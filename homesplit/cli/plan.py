@@ -9,7 +9,7 @@ from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.cli.plan_text import plan_lines
 from homesplit.core.workload import Targets
 from homesplit.stages.plan import PlanQuestion, make_plan
-from homesplit.stages.plan_entry import keep_plan_if_possible
+from homesplit.stages.plan_entry import curves_of, keep_plan_if_possible
 
 
 def add_parser(subparsers: Any) -> None:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     )
     ctx = command_context()
     plan = make_plan(ctx, question)
-    keep_plan_if_possible(ctx, question, plan)
+    keep_plan_if_possible(ctx, question, plan, curves_of(ctx, question))
     if args.json:
         print_json(plan)
     else:

@@ -54,13 +54,13 @@ class Deploying(Serving, Loading):
     def deploy(self) -> None:
         """Make the changes, start the engine, follow it."""
         boxes, model, setting = self.state.choices.boxes, self.state.choices.model, self._setting()
-        plan, asked = self.state.plan, self._answered
+        plan, asked, shown = self.state.plan, self._answered, self.state.plan_map
 
         async def work(ctx: Context) -> None:
             if plan is not None and asked is not None:
                 # The advice that is acted on is an entry; each turn of a knob is none.
                 keep = stage_module("plan_entry").keep_plan_if_possible
-                await asyncio.to_thread(keep, ctx, asked, plan)
+                await asyncio.to_thread(keep, ctx, asked, plan, shown)
             before = self.state.deployment
             deployment = await stage_module("deploy").up(ctx, boxes, model, setting)
             self._compare_fit(before, deployment)

@@ -7,6 +7,7 @@ import getpass
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 
@@ -14,12 +15,21 @@ from homesplit.core.entry import Entry
 from homesplit.errors import NotebookError, UsageError
 from homesplit.io.box_store import load_boxes
 from homesplit.io.notebook import Notebook
+from homesplit.io.own_words import own_words
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import page_of
-from homesplit.view.notebook_pages import Page, csv_text, ipynb, jsonl, markdown
-from homesplit.view.redact import Redaction, box_names
+from homesplit.view.notebook_pages import (
+    Kept,
+    Page,
+    csv_text,
+    ipynb,
+    jsonl,
+    markdown,
+    picture_files,
+)
+from homesplit.view.redact import ANSWERS, Redaction, box_names, name_forms, user_of
 
-FORMATS: dict[str, Callable[[Sequence[Page], bool], str]] = {
+FORMATS: dict[str, Callable[[Sequence[Page], Kept], str]] = {
     "ipynb": ipynb,
     "md": markdown,
     "csv": csv_text,
@@ -52,6 +62,8 @@ def export(
 ) -> Path:
     """Write entries (all without any named) to `path`; the form is its ending unless given.
 
+    Markdown has its pictures in a folder beside it, named like it with `_pictures`.
+
     Names of machines, addresses and host keys are left out unless `names`. Raises
     UsageError for an unknown form, NotebookError when nothing can be read or written.
     """
@@ -69,9 +81,12 @@ def export(
             "the notebook is empty.", do_next="Every probe, plan, run and comparison fills it."
         )
     pages = [_page(notebook, entry, everything) for entry in asked]
-    text = FORMATS[chosen](pages if names else _redacted(ctx, pages), not names)
+    shown, kept = (pages, None) if names else _redacted(ctx, pages)
     try:
-        path.write_text(text, encoding="utf-8")
+        if chosen == "md":
+            _with_pictures(path, shown, kept)
+        else:
+            path.write_text(FORMATS[chosen](shown, kept), encoding="utf-8")
     except OSError as error:
         raise NotebookError(
             f"can't be written: {error.strerror}",
@@ -79,6 +94,19 @@ def export(
             do_next="Give another path with --out.",
         ) from error
     return path
+
+
+def _with_pictures(path: Path, pages: Sequence[Page], kept: Kept) -> None:
+    """The text, and beside it a folder with the pictures that it shows."""
+    folder, drawn = path.with_name(f"{path.stem}_pictures"), picture_files(pages)
+    # Pictures of an earlier export may name what this one leaves out.
+    for old in folder.glob("entry-*.svg"):
+        old.unlink()
+    if drawn:
+        folder.mkdir(exist_ok=True)
+    for name, picture in drawn.items():
+        (folder / name).write_text(picture, encoding="utf-8")
+    path.write_text(markdown(pages, kept, quote(folder.name)), encoding="utf-8")
 
 
 def _page(notebook: Notebook, entry: Entry, everything: Sequence[Entry]) -> Page:
@@ -89,12 +117,21 @@ def _page(notebook: Notebook, entry: Entry, everything: Sequence[Entry]) -> Page
     return page
 
 
-def _redacted(ctx: Context, pages: list[Page]) -> list[Page]:
+def _redacted(ctx: Context, pages: list[Page]) -> tuple[list[Page], tuple[str, ...]]:
+    """The pages without names, and the names that stay."""
     own = {socket.gethostname(), *_user()} - set(_OWN_NAMES_KEPT)
     known = load_boxes(ctx.paths)
     own |= {box.user for box in known if box.user} - set(_OWN_NAMES_KEPT)
-    redaction = Redaction((*box_names(pages), *(box.name for box in known)), own)
-    return [redaction.value(page) for page in pages]
+    boxes = (*box_names(pages), *(box.name for box in known))
+    users = {user for box in boxes if (user := user_of(box))}
+    bare = [form for name in (*boxes, *own, *users) for form in name_forms(name)]
+    redaction = Redaction(boxes, own, own_words(bare))
+    return [_without_names(redaction, page) for page in pages], redaction.kept
+
+
+def _without_names(redaction: Redaction, page: Page) -> Page:
+    raw = redaction.value(page["raw"], untouched=ANSWERS)
+    return {**redaction.value({**page, "raw": {}}), "raw": raw}
 
 
 def _user() -> tuple[str, ...]:

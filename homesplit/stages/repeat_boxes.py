@@ -15,7 +15,7 @@ from homesplit.errors import UsageError
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import list_entries
 from homesplit.stages.plan import PlanQuestion, make_plan
-from homesplit.stages.plan_entry import keep_plan
+from homesplit.stages.plan_entry import curves_of, keep_plan
 from homesplit.stages.probe import ProbeResult, probe
 
 _Kept = TypeVar("_Kept")
@@ -47,7 +47,7 @@ async def plan_again(ctx: Context, entry: Entry) -> tuple[str, Sequence[Advised]
     former = _read(entry, body.get("recommendation"), Recommendation)
     question = _read(entry, entry.about.settings, PlanQuestion)
     found = await asyncio.to_thread(make_plan, ctx, question)
-    key = keep_plan(ctx, question, found)
+    key = keep_plan(ctx, question, found, curves_of(ctx, question))
     told = Advised(name="recommended", then=_mode(former), now=_mode(found.recommendation))
     return key, [told]
 

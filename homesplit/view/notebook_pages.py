@@ -14,18 +14,13 @@ import msgspec
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.view import notebook_words, svg
 from homesplit.view.measured_rows import Page, ends, figure, mark, measured_rows
-from homesplit.view.notebook_kinds import figure_rows, kind_tables
-from homesplit.view.notebook_words import INTRO, REPLACED
+from homesplit.view.notebook_kinds import kind_tables
+from homesplit.view.notebook_words import INTRO
 from homesplit.view.percentiles import PARTS, TIMES, percentile_table, thin_words
+from homesplit.view.pictures import Picture, drawn_rows, pictures
 
-FIGURES = (
-    ("ttft_s", "p50", "TTFT p50", "s"),
-    ("ttft_s", "p90", "TTFT p90", "s"),
-    ("tpot_s", "p50", "TPOT p50", "s"),
-    ("stall_s", "p90", "stalled p90", "s"),
-    ("attainment", None, "attainment", ""),
-    ("goodput_requests_per_s", None, "goodput", "requests/s"),
-)
+Kept = tuple[str, ...] | None
+"""Names of machines that stayed where the others were replaced; None where none was replaced."""
 SHARES = (
     ("attainment", "attainment", ""),
     ("goodput_requests_per_s", "goodput", "requests/s"),
@@ -63,55 +58,29 @@ def _share(figures: dict[str, Any], key: str) -> str:
     return f"{told} ({found[0]:.4g} to {found[1]:.4g})" if found else told
 
 
-def drawn_rows(page: Page) -> list[tuple[str, dict[str, Any]]]:
-    """Everything of a page that has figures to draw: measured, tried or predicted."""
-    return measured_rows(page) or figure_rows(page)
+def markdown(pages: Sequence[Page], kept: Kept = None, folder: str | None = None) -> str:
+    """All pages as one Markdown text with tables, and with links to their pictures in `folder`.
 
-
-Chart = tuple[str, str, list[svg.Bar], str]
-"""Title, unit, bars, and what must be known of them."""
-
-
-def charts(page: Page) -> list[Chart]:
-    """Each figure of a page with figures; what was predicted stands under what was measured."""
-    rows = [row for named in drawn_rows(page) for row in _with_prediction(*named)]
-    note = LOOPBACK_LABEL if page.get("about", {}).get("loopback") else ""
-    made: list[Chart] = []
-    for key, part, title, unit in FIGURES:
-        drawn: list[svg.Bar] = []
-        for name, figures in rows:
-            low, high = ends(figures, key, part) or (None, None)
-            told = f"{name} (estimate)" if mark(figures, key) else name
-            drawn.append((told, figure(figures, key, part), low, high))
-        if any(value is not None for _, value, _, _ in drawn):
-            made.append((title, unit, drawn, note))
-    return made
-
-
-def _with_prediction(name: str, figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    predicted = figures.get("predicted")
-    more = [(f"{name}, predicted", predicted)] if isinstance(predicted, dict) else []
-    return [(name, figures), *more]
-
-
-def pictures(page: Page) -> list[tuple[str, str]]:
-    """(title, SVG) for each figure of a page with figures."""
-    return [(title, svg.bars(title, unit, rows, note)) for title, unit, rows, note in charts(page)]
-
-
-def markdown(pages: Sequence[Page], replaced: bool = False) -> str:
-    """All pages as one Markdown text with tables; pictures need the notebook form.
-
-    `replaced` says that names of machines were.
+    `kept` says that names of machines were replaced.
     """
-    return "\n\n".join([_head(replaced), *(_markdown_page(page) for page in pages)]) + "\n"
+    return "\n\n".join([_head(kept), *(_markdown_page(page, folder) for page in pages)]) + "\n"
 
 
-def _head(replaced: bool) -> str:
-    return "\n\n".join(["# Lab notebook", *((REPLACED,) if replaced else ()), INTRO])
+def picture_files(pages: Sequence[Page]) -> dict[str, str]:
+    """The pictures that go with the Markdown text: SVG by the name of its file."""
+    return {_file_name(page, each): each.drawn for page in pages for each in pictures(page)}
 
 
-def _markdown_page(page: Page) -> str:
+def _file_name(page: Page, picture: Picture) -> str:
+    return f"entry-{page['number']}-{picture.name}.svg"
+
+
+def _head(kept: Kept) -> str:
+    replaced = () if kept is None else (notebook_words.replaced(kept),)
+    return "\n\n".join(["# Lab notebook", *replaced, INTRO])
+
+
+def _markdown_page(page: Page, folder: str | None = None) -> str:
     measured = measured_rows(page)
     told = (notebook_words.asked(page), notebook_words.machines(page))
     unended = notebook_words.unended(page)
@@ -126,11 +95,17 @@ def _markdown_page(page: Page) -> str:
         *_markdown_table(percentile_table(measured)),
         *thin_words(measured),
         *(part for named in kind_tables(page) for part in _titled_table(*named)),
+        *(_links(page, folder) if folder else ()),
         *(["\n".join(beside)] if beside else []),
         *(f"> {note['sentence']}" for note in page.get("notes", [])),
         _about(page),
     ]
     return "\n\n".join(lines)
+
+
+def _links(page: Page, folder: str) -> list[str]:
+    """Every picture of a page as Markdown has it, by its path from the text."""
+    return [f"![{each.title}]({folder}/{_file_name(page, each)})" for each in pictures(page)]
 
 
 def _titled_table(title: str, rows: list[list[str]]) -> list[str]:
@@ -177,13 +152,13 @@ def _about(page: Page) -> str:
     return ". ".join(said) + "."
 
 
-def jsonl(pages: Sequence[Page], replaced: bool = False) -> str:
+def jsonl(pages: Sequence[Page], kept: Kept = None) -> str:
     """Everything, one entry a line, raw records with it."""
-    lines = [{**page, "names_replaced": replaced} for page in pages]
+    lines = [{**page, "names_replaced": kept is not None} for page in pages]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def csv_text(pages: Sequence[Page], replaced: bool = False) -> str:
+def csv_text(pages: Sequence[Page], kept: Kept = None) -> str:
     """One row for each set of figures; an empty cell is a figure that isn't known."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -196,7 +171,13 @@ def csv_text(pages: Sequence[Page], replaced: bool = False) -> str:
         for name, figures in drawn_rows(page) or [("", {})]:
             cells = [cell for key, part in _CSV for cell in _csv_cells(figures, key, part)]
             counts = [figures.get(count, "") for count in COUNTS]
-            who = [page["id"], page["kind"], page["at"], page["about"].get("loopback"), replaced]
+            who = [
+                page["id"],
+                page["kind"],
+                page["at"],
+                page["about"].get("loopback"),
+                kept is not None,
+            ]
             guessed = " ".join(figures.get("estimated") or ())
             writer.writerow([*who, name, *counts, *cells, guessed, page["sentence"]])
     return out.getvalue()
@@ -220,12 +201,12 @@ def _csv_cells(figures: dict[str, Any], key: str, part: str | None) -> tuple[str
     return told[0], told[1], told[2]
 
 
-def ipynb(pages: Sequence[Page], replaced: bool = False) -> str:
+def ipynb(pages: Sequence[Page], kept: Kept = None) -> str:
     """A Jupyter notebook (nbformat 4.5) that holds its data, its code and its pictures."""
     cells = [
         _text_cell(
             "intro",
-            f"{_head(replaced)}\n\nAll data is inside; run all cells to draw it again. "
+            f"{_head(kept)}\n\nAll data is inside; run all cells to draw it again. "
             "`entries[ID]['body']` holds an entry's figures, `entries[ID]['raw']` the record of "
             "every request.",
         ),
@@ -235,9 +216,9 @@ def ipynb(pages: Sequence[Page], replaced: bool = False) -> str:
         key = page["id"]
         cells.append(_text_cell(f"t-{key}", _markdown_page(page)))
         cells.append(_code_cell(f"d-{key}", _data_code(page), []))
-        if drawn_rows(page):
-            shown = [_picture_output(title, drawn) for title, drawn in pictures(page)]
-            drawing = "\n".join(f"draw{chart!r}" for chart in charts(page))
+        if drawn := pictures(page):
+            shown = [_picture_output(each) for each in drawn]
+            drawing = "\n".join(each.code for each in drawn)
             cells.append(_code_cell(f"p-{key}", drawing, shown))
     document = {
         "cells": cells,
@@ -266,8 +247,8 @@ def _code_cell(key: str, code: str, outputs: list[dict[str, Any]]) -> dict[str, 
     }
 
 
-def _picture_output(title: str, drawn: str) -> dict[str, Any]:
-    data = {"image/svg+xml": drawn, "text/plain": title}
+def _picture_output(picture: Picture) -> dict[str, Any]:
+    data = {"image/svg+xml": picture.drawn, "text/plain": picture.title}
     return {"output_type": "display_data", "metadata": {}, "data": data}
 
 
@@ -287,11 +268,8 @@ def _code() -> str:
 entries = {{}}
 
 
-def draw(title, unit, rows, note):
-    show(title, bars(title, unit, rows, note))
-
-
-def show(title, drawn):
+def draw(chart, title, *given):
+    drawn = chart(title, *given)
     try:
         from IPython.display import SVG, display
     except ImportError:

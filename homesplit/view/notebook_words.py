@@ -10,7 +10,7 @@ import msgspec
 from homesplit.core.bench_result import energy_words, seconds_text
 from homesplit.core.capacity import LEAST_REQUESTS
 from homesplit.core.load_words import asked_words
-from homesplit.core.say import by_names, counted, rate, seconds_span
+from homesplit.core.say import by_names, counted, listed, rate, seconds_span
 from homesplit.core.workload import Workload
 
 Page = dict[str, Any]
@@ -42,9 +42,19 @@ BROKEN_OFF = (
     "then is kept."
 )
 
-REPLACED = """Machines are called box A, box B, … here, the same letter everywhere in this file; \
-other names, addresses and host keys are replaced too. `homesplit notebook export --names` keeps \
-them."""
+REPLACED = """Machines are called box A, box B, … here (`BOX_A` in commands and addresses), the \
+same letter everywhere in this file; other names, addresses and host keys are replaced too. \
+`homesplit notebook export --names` keeps them."""
+
+
+def replaced(kept: Sequence[str]) -> str:
+    """That names were replaced, and which stayed."""
+    if not kept:
+        return REPLACED
+    named = listed([f"`{name}`" for name in kept])
+    if len(kept) == 1:
+        return f"{REPLACED} A machine called {named} keeps its name, which is an ordinary word."
+    return f"{REPLACED} Machines called {named} keep their names, which are ordinary words."
 
 
 def unended(page: Page) -> str | None:

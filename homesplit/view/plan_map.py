@@ -19,15 +19,14 @@ def plan_map(shown: PlanMap | None, width: int) -> Lines:
     if shown is None:
         return (line(Span("Being worked out.", "dim")),)
     cell = max(5, min(9, (width - LABEL) // max(len(shown.prompt_tokens), 1)))
-    here_row = _nearest(shown.others, shown.here_other)
-    here_column = _nearest(shown.prompt_tokens, shown.here_prompt)
+    here_row, here_column = here(shown)
     rows: list[Line] = []
     for row in reversed(range(len(shown.others))):
-        label = Span(_other(shown, row), "strong" if row == here_row else "dim")
+        label = Span(other_words(shown, row), "strong" if row == here_row else "dim")
         parts = [*fit(line(label, " "), LABEL, right=True)]
         for column in range(len(shown.prompt_tokens)):
-            here = (row, column) == (here_row, here_column)
-            parts.extend(_cell(shown.cells[row][column], here, cell))
+            is_here = (row, column) == (here_row, here_column)
+            parts.extend(_cell(shown.cells[row][column], is_here, cell))
         rows.append(crop(tuple(parts), width))
     foot = [*fit(line(Span("prompt ", "dim")), LABEL, right=True)]
     for column, tokens in enumerate(shown.prompt_tokens):
@@ -46,7 +45,14 @@ def _cell(mode: str | None, here: bool, width: int) -> Line:
     return fit(line(Span(text, role)), width)
 
 
-def _other(shown: PlanMap, row: int) -> str:
+def here(shown: PlanMap) -> tuple[int, int]:
+    """Row and column of the cell in which the question lies."""
+    row = _nearest(shown.others, shown.here_other)
+    return row, _nearest(shown.prompt_tokens, shown.here_prompt)
+
+
+def other_words(shown: PlanMap, row: int) -> str:
+    """What a row stands for."""
     value = shown.others[row]
     if shown.other == "users":
         return f"{value:.0f} user{'s' if value > 1 else ''}"

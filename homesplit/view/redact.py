@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
+Written = Callable[[str], str]
+"""How a name that is put in is written."""
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
 _COLONS = re.compile(r"(?<![\w:.])[0-9a-f:]*:[0-9a-f.:]*[0-9a-f:](?:%\w+)?(?!\w)", re.IGNORECASE)
 _MAC = re.compile(r"(?<![\w:])[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}(?![\w:])", re.IGNORECASE)
 _HOST_KEY = re.compile(r"SHA256:[A-Za-z0-9+/=]{20,}")
-_USER_AT = re.compile(r"[\w.+-]+@(?=\[?(?:box \w|\(name\)|\(address \d+\)))")
+_USER_AT = re.compile(r"[\w.+-]+@(?=\[?(?:box \w|BOX_\w|\(name\)|NAME|\(address \d+\)|ADDRESS_\d))")
+_QUOTED = re.compile(
+    r"`[^`]*`|\b\w+://[^\s\"'`<>()]+|\bhomesplit (?:bench|calibrate|compare|cost|demo|discover|"
+    r"down|mode|model|notebook|plan|probe|remove|status|up)\b[^.;:()\"`]*"
+)
+"""A command or an address: what stands there for a name must be one word."""
 _HOME = re.compile(r"(/(?:home|Users)/)[^/\s\"']+")
-_BOX_KEYS = ("box", "boxes", "prefill_box", "decode_box", "router_box", "box_from", "box_to")
+_BOX_KEYS = (
+    "box",
+    "boxes",
+    "prefill_box",
+    "decode_box",
+    "router_box",
+    "box_from",
+    "box_to",
+    "curve_boxes",
+)
 _LONE_KEYS = ("a", "b", "name", "hostname")
 _SENTENCE_BOX = re.compile(r"((?<=[.!?] )|^(?=box \w+ .*[.!?)]$))box (?=[A-Z0-9])", re.DOTALL)
 """A box's letter where a sentence begins: after another one, or at the head of a whole one."""
 _SHORT = 2
-"""Names up to this length are also words and parts of words: they count only as written."""
+"""Names up to this length are also words, units and parts of words."""
+ANSWERS = ("text", "reasoning")
+"""What a model wrote, in a request's record: its words name no machine of anybody."""
 
 
 def box_names(values: Iterable[Any]) -> tuple[str, ...]:
@@ -34,7 +52,7 @@ def _collect(value: Any, found: dict[str, None], *, boxes: bool) -> None:
     if isinstance(value, dict):
         is_box = "host_key" in value or "a_to_b" in value
         for key, inner in value.items():
-            if key == "url" and isinstance(inner, str) and (host := _host_of(inner)):
+            if key in ("url", "address") and isinstance(inner, str) and (host := _host_of(inner)):
                 found[host] = None
             named = key in _BOX_KEYS or (is_box and key in _LONE_KEYS)
             _collect(inner, found, boxes=named)
@@ -82,63 +100,116 @@ def _is_address(text: str) -> bool:
 class Redaction:
     """Replaces box names by `box A`, `box B`, …, other names given, addresses and host keys.
 
-    An address has the same number wherever this redaction meets it.
+    In commands and addresses one word stands for each: `BOX_A`. An address has the same number
+    wherever this redaction meets it. Case makes no difference, and every form of a name counts:
+    with a user, a port or a domain, or without.
 
-    Case makes no difference, and every form of a name counts: with a user, a port or a domain,
-    or without.
+    `ordinary` are names, in lower case, that are words of our own texts as well: a box called
+    `left` keeps that name, without its domain. It tells nobody's, and no other word is taken for
+    it. So do names of one or two letters.
     """
 
-    def __init__(self, boxes: Iterable[str], others: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        boxes: Iterable[str],
+        others: Iterable[str] = (),
+        ordinary: frozenset[str] = frozenset(),
+    ) -> None:
         names = list(dict.fromkeys(boxes))
         self._by_name: dict[str, str] = {}
         letters: dict[str, str] = {}
+        kept: dict[str, None] = {}
         for name in names:
             forms = name_forms(name)
-            machine = forms[0].casefold().removesuffix(".local")
-            letter = letters.setdefault(machine, f"box {_letter(len(letters))}")
+            machine, bare = forms[0].casefold().removesuffix(".local"), forms[:2][-1]
+            if _is_ordinary(bare, ordinary):
+                kept[bare] = None
+                letter = bare
+            else:
+                letter = letters.setdefault(machine, f"box {_letter(len(letters))}")
             for form in forms:
-                self._by_name.setdefault(_key(form), letter)
+                if form != letter:
+                    self._by_name.setdefault(form.casefold(), letter)
+        self.kept = tuple(kept)
+        """Names that stay."""
         users = [user for name in names if (user := user_of(name))]
         for other in (*users, *others):
             for form in name_forms(other):
-                if len(form) > _SHORT:
-                    self._by_name.setdefault(_key(form), "(name)")
+                if not _is_ordinary(form, ordinary):
+                    self._by_name.setdefault(form.casefold(), "(name)")
         self._names = _pattern(self._by_name)
         self._addresses: dict[str, int] = {}
 
-    def value(self, value: Any) -> Any:
-        """The value with every string in it redacted, keys of objects too."""
+    def value(self, value: Any, untouched: tuple[str, ...] = ()) -> Any:
+        """The value with every string in it redacted, keys of objects too.
+
+        What stands under a key that is `untouched` stays.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(str(key)): self.value(inner) for key, inner in value.items()}
+            return {
+                self.text(str(key)): inner if key in untouched else self.value(inner, untouched)
+                for key, inner in value.items()
+            }
         if isinstance(value, list | tuple):
-            return [self.value(inner) for inner in value]
+            return [self.value(inner, untouched) for inner in value]
         return value
 
     def text(self, text: str) -> str:
         """One string redacted."""
-        if self._names is not None:
-            text = self._names.sub(lambda match: self._by_name[_key(match.group())], text)
-            text = _SENTENCE_BOX.sub(_capital, text)
-        text = _HOST_KEY.sub("(host key)", text)
-        if ":" in text or "-" in text:
-            text = _MAC.sub(self._address, text)
-            text = _COLONS.sub(self._address_or_same, text)
-        text = _IPV4.sub(self._address, text)
-        return _USER_AT.sub("(name)@", _HOME.sub(r"\1(name)", text))
+        made, end = "", 0
+        for quoted in _QUOTED.finditer(text):
+            made += self._part(text[end : quoted.start()], _as_it_is)
+            made += self._part(quoted.group(), _one_word)
+            end = quoted.end()
+        made += self._part(text[end:], _as_it_is)
+        return _SENTENCE_BOX.sub(_capital, made) if self._names is not None else made
 
-    def _address(self, match: re.Match[str]) -> str:
+    def _part(self, text: str, written: Written) -> str:
+        """A part of a string, what is put in as it is `written` there."""
+
+        def address(match: re.Match[str]) -> str:
+            return written(self._address(match.group()))
+
+        def address_or_same(match: re.Match[str]) -> str:
+            return address(match) if _is_ipv6(match.group()) else match.group()
+
+        if self._names is not None:
+            text = self._names.sub(lambda m: written(self._by_name[m.group().casefold()]), text)
+        text = _HOST_KEY.sub(written("(host key)"), text)
+        if ":" in text or "-" in text:
+            text = _MAC.sub(address, text)
+            text = _COLONS.sub(address_or_same, text)
+        text = _IPV4.sub(address, text)
+        name = written("(name)")
+        return _USER_AT.sub(f"{name}@", _HOME.sub(rf"\1{name}", text))
+
+    def _address(self, text: str) -> str:
         """One number for each address: two servers must not become one."""
-        known = _plain_address(match.group())
+        known = _plain_address(text)
         return f"(address {self._addresses.setdefault(known, len(self._addresses) + 1)})"
 
-    def _address_or_same(self, match: re.Match[str]) -> str:
-        """Times and ratios have colons too: only what is an IPv6 address goes."""
-        text = match.group()
-        bare = text.partition("%")[0]
-        address = bare.count(":") > 1 and _is_address(bare) and bare != "::"
-        return self._address(match) if address else text
+
+def _is_ipv6(text: str) -> bool:
+    """Times and ratios have colons too: only what is an IPv6 address goes."""
+    bare = text.partition("%")[0]
+    return bare.count(":") > 1 and _is_address(bare) and bare != "::"
+
+
+def _as_it_is(name: str) -> str:
+    return name
+
+
+def _one_word(name: str) -> str:
+    """`BOX_A` for `box A`, `ADDRESS_1` for `(address 1)`; a name that stays as it is."""
+    if not name.startswith(("box ", "(")):
+        return name
+    return name.strip("()").replace(" ", "_").upper()
+
+
+def _is_ordinary(name: str, ordinary: frozenset[str]) -> bool:
+    return len(name) <= _SHORT or name.casefold() in ordinary
 
 
 def _plain_address(text: str) -> str:
@@ -149,18 +220,10 @@ def _plain_address(text: str) -> str:
         return text.casefold().replace("-", ":")
 
 
-def _key(name: str) -> str:
-    return name if len(name) <= _SHORT else name.casefold()
-
-
 def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:
     """Any of the names as a whole word, the longest first."""
-    longest_first = sorted(names, key=len, reverse=True)
-    parts = [
-        re.escape(name) if len(name) <= _SHORT else f"(?i:{re.escape(name)})"
-        for name in longest_first
-    ]
-    return re.compile(rf"(?<!\w)(?:{'|'.join(parts)})(?!\w)") if parts else None
+    parts = [re.escape(name) for name in sorted(names, key=len, reverse=True)]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(parts)})(?!\w)", re.IGNORECASE) if parts else None
 
 
 def _capital(match: re.Match[str]) -> str:

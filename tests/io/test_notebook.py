@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import nbformat
@@ -37,6 +39,7 @@ from homesplit.stages.notebook import (
     record,
     show_entry,
 )
+from tests.view.test_notebook_kinds import LEDGER, MAP
 
 FIGURES: dict[str, Any] = {
     "offered": 10,
@@ -304,6 +307,7 @@ def test_the_ipynb_is_valid_and_its_code_runs_from_its_own_data(
 ) -> None:
     record(ctx, "run", 'It\'s "quoted" \\ and ünicode.', FIGURES)
     record(ctx, "note", "A note alone.")
+    record(ctx, "plan", "Split.", {"modes": [], "ledger": [LEDGER], "map": MAP})
     path = export(ctx, tmp_path / "x.ipynb")
     book: Any = nbformat.read(path, as_version=4)
     nbformat.validate(book)
@@ -314,7 +318,7 @@ def test_the_ipynb_is_valid_and_its_code_runs_from_its_own_data(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=120
     )
     assert ran.returncode == 0, ran.stderr
-    assert "TTFT p50" in ran.stdout
+    assert "TTFT p50" in ran.stdout and "Prefill and hand-off by prompt length" in ran.stdout
 
 
 def test_markdown_has_the_sentence_first_then_the_table(ctx: Context, tmp_path: Path) -> None:
@@ -323,6 +327,24 @@ def test_markdown_has_the_sentence_first_then_the_table(ctx: Context, tmp_path: 
     text = export(ctx, tmp_path / "x.md").read_text()
     assert text.index("It ran.") < text.index("| all | 10 | 9 |") < text.index("The fan was loud.")
     assert "no data" in text
+
+
+def test_markdown_shows_its_pictures_from_a_folder_beside_it(ctx: Context, tmp_path: Path) -> None:
+    record(ctx, "run", "Mode split on gandalf.", {**FIGURES, "boxes": ["gandalf"]})
+    path = export(ctx, tmp_path / "my lab.md", names=True)
+    folder = tmp_path / "my lab_pictures"
+    (folder / "entry-9-gandalf.svg").touch()
+    (folder / "mine.svg").touch()
+    text = export(ctx, path).read_text()
+    shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
+    assert "my%20lab_pictures/entry-1-ttft-p50.svg" in shown
+    assert all((tmp_path / unquote(link)).read_text().startswith("<svg") for link in shown)
+    # Of an earlier export nothing is left, and what is not ours stays.
+    assert {file.name for file in folder.iterdir()} == {
+        "mine.svg",
+        *(unquote(link).partition("/")[2] for link in shown),
+    }
+    assert text.index("| all |") < text.index("![TTFT p50]") < text.index("Entry ")
 
 
 def test_jsonl_holds_the_raw_records(ctx: Context, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,12 +11,15 @@ import pytest
 from homesplit.core.capacity import Trial, capacity_of, unended
 from homesplit.core.link import LatencyReading, LinkProfile
 from homesplit.core.machine import BoxProfile
+from homesplit.core.plan_map import CurvePoint, PlanMap, RateCurve
 from homesplit.core.probe_words import probe_words
 from homesplit.core.reading import measured, unknown
 from homesplit.stages.capacity import capacity_document
+from homesplit.view import svg
 from homesplit.view.entry_page import entry_page
 from homesplit.view.notebook_kinds import kind_tables
-from homesplit.view.notebook_pages import csv_text, ipynb, markdown, pictures
+from homesplit.view.notebook_pages import csv_text, ipynb, markdown
+from homesplit.view.pictures import charts, pictures
 from homesplit.view.spans import plain
 
 TRIALS = (
@@ -69,6 +73,36 @@ PLAN: dict[str, Any] = {
 }
 
 
+LEDGER = {
+    "mode": "split",
+    "class": "all",
+    "prompt_tokens": 100,
+    "queue_s": 0.0,
+    "tokenise_s": 0.1,
+    "prefill_s": 0.5,
+    "handoff_s": 0.4,
+    "handoff_exposed_s": 0.1,
+    "first_decode_s": 0.3,
+}
+MAP = PlanMap(
+    other="bytes/s",
+    prompt_tokens=(100, 1000),
+    others=(1e6, 1e8),
+    here_prompt=100.0,
+    here_other=1e8,
+    cells=(("colocated", "replica"), ("split", None)),
+    curve=tuple(
+        CurvePoint(prompt_tokens=n, prefill_s=p, handoff_s=h, exposed_s=0.0)
+        for n, p, h in ((100, 0.1, 0.2), (1000, 2.0, 1.0))
+    ),
+    curve_boxes=("atlas", "borea"),
+    rates=(
+        RateCurve(mode="split", rates_requests_per_s=(1.0, 2.0), goodput_requests_per_s=(1.0, 1.5)),
+    ),
+    here_rate=1.5,
+)
+
+
 def page(kind: str, body: Any, **settings: Any) -> dict[str, Any]:
     about = {
         "boxes": [],
@@ -105,7 +139,7 @@ def test_a_search_for_capacity_shows_every_rate_with_its_interval_and_no_data_wh
     assert (row["runs"], row["offered"], row["given up"], row["inside"]) == ("2", "100", "10", "10")
     assert row["attainment"] == "0.111" and second[-1] == "too much"
     assert last[head.index("attainment")] == last[head.index("95 % interval")] == "no data"
-    assert [title for title, _ in pictures(search())] == ["attainment"]
+    assert [each.title for each in pictures(search())] == ["attainment"]
     assert csv_text([search()]).count("requests/s,100") == 1
 
 
@@ -131,8 +165,33 @@ def test_advice_shows_what_each_mode_is_predicted_to_do_the_rules_and_what_would
         assert line in text.splitlines()
     assert "| split atlas > borea | 0.5 | 0.4 to 0.7 | 0.05 | 0.04 to 0.06 | no data |" in text
     assert "split atlas > borea, predicted" in csv_text([page("plan", PLAN)])
-    assert "TTFT p50" in [title for title, _ in pictures(page("plan", PLAN))]
+    assert "TTFT p50" in [each.title for each in pictures(page("plan", PLAN))]
     assert "<svg" in ipynb([page("plan", PLAN)])
+
+
+def draw(chart: Callable[..., str], *given: Any) -> str:
+    return chart(*given)
+
+
+def test_advice_has_the_pictures_that_its_screen_draws() -> None:
+    body = {**PLAN, "ledger": [LEDGER], "map": msgspec.to_builtins(MAP)}
+    *_, ledger, handoff, rates, winners = pictures(page("plan", body))
+    assert ledger.title == "Where a request's time to its second token goes"
+    # Tokenise, prefill, what is exposed of the hand-off, first decode step.
+    assert ">1 s<" in ledger.drawn and ledger.drawn.count("<rect") == 1 + 5 + 5
+    assert handoff.title == "Prefill and hand-off by prompt length, atlas to borea"
+    assert ">equal<" in handoff.drawn and ">the question<" in handoff.drawn
+    # What is exposed is nothing anywhere: no line of it on a logarithmic axis.
+    assert handoff.drawn.count("<polyline") == 2
+    assert rates.drawn.count("<polyline") == 1 and "goodput, requests/s" in rates.drawn
+    told = [winners.drawn.index(f">{word}<") for word in ("split", "?", "colocated", "replica")]
+    assert told == sorted(told) and winners.title == "Who wins, by prompt length and link"
+    assert eval(rates.code, {"draw": draw, "curves": svg.curves}) == rates.drawn
+
+
+def test_pictures_of_a_prediction_span_what_its_costs_give() -> None:
+    first = charts(page("plan", PLAN))[0]
+    assert first[2] == [("split atlas > borea, predicted", 0.5, 0.4, 0.7)]
 
 
 def test_a_probe_shows_each_reading_with_how_it_was_made_or_why_it_is_missing() -> None:

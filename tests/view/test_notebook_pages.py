@@ -12,8 +12,9 @@ from homesplit.core.entry import KINDS, LOOPBACK_LABEL
 from homesplit.view import svg
 from homesplit.view.measured_rows import measured_rows, mode_name
 from homesplit.view.notebook import KIND_MARKS
-from homesplit.view.notebook_pages import charts, csv_text, table
+from homesplit.view.notebook_pages import csv_text, table
 from homesplit.view.percentiles import percentile_table
+from homesplit.view.pictures import charts
 
 MEASURED: dict[str, Any] = {
     "mode": "split",

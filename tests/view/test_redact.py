@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from homesplit.view.redact import Redaction, box_names, name_forms
+from homesplit.view.redact import ANSWERS, Redaction, box_names, name_forms
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,47 @@ def test_one_machine_under_two_names_has_one_letter() -> None:
     assert redaction.text("gandalf, Gandalf.local, frodo") == "box A, box A, box B"
 
 
-def test_a_one_letter_box_does_not_eat_the_words_of_a_sentence() -> None:
-    assert Redaction(["B"]).text("B is a box, b is not.") == "Box A is a box, b is not."
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a", "On a: a tunnel carried a request."),
+        ("left", "3 more in warm-up and drain left out; split left > frodo."),
+        ("alice@left.local:2222", "13 were left out on left."),
+        ("user", "One user waited in /home/user then."),
+    ],
+)
+def test_a_name_that_is_an_ordinary_word_stays_and_no_other_word_is_taken_for_it(
+    name: str, told: str
+) -> None:
+    redaction = Redaction([name, "frodo"], [], frozenset({"left", "user"}))
+    kept = name_forms(name)[:2][-1]
+    assert redaction.kept == (kept,)
+    assert redaction.text(told) == told.replace("frodo", "box A").replace("/user", "/(name)")
+    assert redaction.text(name) == kept and redaction.text("frodo") == "box A"
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("Run `homesplit probe gandalf frodo` there.", "Run `homesplit probe BOX_A BOX_B` there."),
+        (
+            "gandalf is old: homesplit probe gandalf. gandalf waits.",
+            "Box A is old: homesplit probe BOX_A. Box A waits.",
+        ),
+        ("homesplit plan --boxes gandalf,frodo", "homesplit plan --boxes BOX_A,BOX_B"),
+        ("at http://gandalf:8000/v1, on gandalf", "at http://BOX_A:8000/v1, on box A"),
+        ("`ssh alice@10.0.0.7`", "`ssh NAME@ADDRESS_1`"),
+        ("homesplit took 0.2 cores of gandalf", "homesplit took 0.2 cores of box A"),
+    ],
+)
+def test_in_commands_and_addresses_one_word_stands_for_a_name(text: str, redacted: str) -> None:
+    assert Redaction(["gandalf", "frodo"], ["alice"]).text(text) == redacted
+
+
+def test_what_a_model_wrote_is_left_alone() -> None:
+    record = {"text": "In Paris.", "why": "Paris is free."}
+    kept = Redaction(["paris"]).value([record], untouched=ANSWERS)
+    assert kept == [{"text": "In Paris.", "why": "Box A is free."}]
 
 
 def test_names_are_found_wherever_a_record_keeps_them() -> None:
