@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from homesplit_engine.router.shapes import ChatShape
 
 from tests.engine.router_kit import letters, make_tokenizer, rig, stub_settings
 
@@ -130,7 +132,17 @@ async def test_the_end_token_stops_without_text_and_counts(tmp_path: Path) -> No
         assert answer["usage"]["completion_tokens"] == 9
 
 
-async def test_logprobs_come_in_both_doors_shapes(tmp_path: Path) -> None:
+async def test_logprobs_come_in_both_doors_shapes_and_many_are_written_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loops: list[bool] = []
+
+    def noted(*told: Any) -> dict[str, Any]:
+        loops.append(threading.current_thread() is threading.main_thread())
+        return whole(*told)
+
+    whole = ChatShape.whole
+    monkeypatch.setattr(ChatShape, "whole", noted)
     async with rig(tmp_path) as running:
         body = {"messages": MESSAGES, "max_tokens": 2, "logprobs": True, "top_logprobs": 3}
         _, answer = await running.post(CHAT, body)
@@ -141,6 +153,10 @@ async def test_logprobs_come_in_both_doors_shapes(tmp_path: Path) -> None:
         details = answer["choices"][0]["logprobs"]
         assert details["token_logprobs"] == [-0.5, -0.5]
         assert details["text_offset"] == [0, 1]
+        monkeypatch.setattr("homesplit_engine.router.answer.SHORT_TEXT_CHARS", 7)
+        _, again = await running.post(CHAT, body)
+        assert again["choices"][0]["logprobs"]["content"] == content
+        assert loops == [True, False]
 
 
 async def test_usage_may_ride_on_each_chunk_and_unknown_fields_are_ignored(

@@ -8,6 +8,7 @@ import datetime
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from msgspec import Struct
 from tokenizers import Tokenizer
@@ -22,6 +23,7 @@ from homesplit_engine.router.prefixes import chain
 from homesplit_engine.router.text import AnswerText
 from homesplit_engine.wire.messages import Token
 
+_T = TypeVar("_T")
 SHORT_TEXT_CHARS = 2_000
 """Shorter prompts are tokenised at once (well under a millisecond), longer ones in a thread."""
 SHRINKS_TO = 2
@@ -168,8 +170,8 @@ class Reader:
         """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def in_thread(self, work: Callable[[], list[int]], size: int) -> list[int]:
-        """Short work at once, long work off the event loop."""
+    async def in_thread(self, work: Callable[[], _T], size: int) -> _T:
+        """Short work at once, long work off the event loop; `size` is as of a text's characters."""
         if size <= SHORT_TEXT_CHARS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
