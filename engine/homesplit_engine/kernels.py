@@ -16,16 +16,11 @@ from torch import nn
 from torch.nn.functional import silu
 
 from homesplit_engine.compiled.outer import WIDE
-from homesplit_engine.compiled.panels import (
-    add_int8_panel_product,
-    add_panel_product,
-    can_panel,
-    in_panels,
-    panels_shape,
-)
-from homesplit_engine.compiled.products import add_int8_product, add_product
-from homesplit_engine.compiled.rows import gate, to_int16
-from homesplit_engine.compiled.tiles import INT8_STEP
+from homesplit_engine.compiled.pairs import QUICK
+from homesplit_engine.compiled.panels import add_panel_product, can_panel, in_panels, panels_shape
+from homesplit_engine.compiled.products import add_product
+from homesplit_engine.compiled.rows import gate
+from homesplit_engine.int8 import Int8AsItLies, Int8InPairs
 from homesplit_engine.large_pages import LargePages
 
 SMALLEST = 1e-30
@@ -33,8 +28,6 @@ SMALLEST = 1e-30
 _BYTE_MOST, _SHORT_MOST, _INT_MOST = 127, 2**15 - 1, 2**31 - 1
 FEW_ROWS = 16
 """Up to so many rows the product with the weight as it lies is at least as quick as with panels."""
-INT8_ROWS = 64
-"""The same with int8 weights."""
 TORCH_ROWS = 128
 """Without panels torch's own product is quicker for more than so many."""
 
@@ -99,7 +92,9 @@ class FastLinear(CompiledLinear):
         self._plain: Array = memory.copy_of(linear.weight.detach().numpy())
         linear.weight.data = torch.from_numpy(self._plain)
         laid_out = copy and can_panel(self.in_features)
-        self._panels = _panels(self._plain, memory) if laid_out else None
+        shape = panels_shape(*self._plain.shape)
+        panels = memory.empty(shape, np.float32) if laid_out else None
+        self._panels = in_panels(self._plain, panels) if laid_out else None
 
     def _add(self, out: Array, rows: Array) -> None:
         threads = torch.get_num_threads()
@@ -143,10 +138,6 @@ def gated(both: Array) -> Array:
     return out
 
 
-def _panels(weight: NDArray[Any], memory: LargePages) -> NDArray[Any]:
-    return in_panels(weight, memory.empty(panels_shape(*weight.shape), weight.dtype))
-
-
 def _started(rows: int, width: int, bias: Any) -> Array:
     if bias is None:
         return np.zeros((rows, width), np.float32)
@@ -159,36 +150,28 @@ class Int8Linear(CompiledLinear):
     """`nn.Linear` with weights of 8 bits, a scale per output, and inputs of up to 16, one per row.
 
     The inputs have as many levels as their sums of products leave room for in 32 bits, so that
-    every sum is exact: a row's answer is the same to the last bit whatever rows are beside it, up
-    to INT8_ROWS of them. For more the inputs stay floats and the weights become some, panel by
-    panel as they are used, where with `copy` they are kept in panels too.
+    every sum is exact: a row's answer is the same to the last bit whatever rows are beside it.
+    Where whole numbers are no quicker than floats, so much holds for up to INT8_ROWS rows, see
+    `Int8AsItLies`.
     """
 
-    def __init__(self, linear: nn.Linear, *, copy: bool, memory: LargePages) -> None:
+    def __init__(
+        self, linear: nn.Linear, *, copy: bool, memory: LargePages, quick: bool = QUICK
+    ) -> None:
         super().__init__(linear)
         self._levels = np.float32(min(_SHORT_MOST, _INT_MOST // (_BYTE_MOST * self.in_features)))
         weight: Array = linear.weight.detach().numpy()
         largest = np.maximum(np.abs(weight).max(axis=1), np.float32(SMALLEST))
-        self._scales: Array = (largest / _BYTE_MOST).astype(np.float32)
-        self._width = -(-self.in_features // INT8_STEP) * INT8_STEP
-        self._weight = memory.empty((self.out_features, self._width), np.int8)
-        self._weight[:, self.in_features :] = 0
-        self._weight[:, : self.in_features] = np.rint(weight / self._scales[:, None])
-        laid_out = copy and can_panel(self.in_features)
-        plain = self._weight[:, : self.in_features]
-        self._panels = _panels(plain, memory) if laid_out else None
+        scales = (largest / _BYTE_MOST).astype(np.float32)
+        whole = np.rint(weight / scales[:, None]).astype(np.int8)
+        self._weight: Int8InPairs | Int8AsItLies = (
+            Int8InPairs(whole, scales, memory)
+            if quick
+            else Int8AsItLies(whole, scales, copy=copy, memory=memory)
+        )
 
     def _add(self, out: Array, rows: Array) -> None:
-        if self._panels is not None and len(rows) > INT8_ROWS:
-            threads = torch.get_num_threads()
-            add_int8_panel_product(rows, self._panels, self._scales, out, threads=threads)
-            return
-        whole = np.zeros((len(rows), self._width), np.int16)
-        worth = np.empty(len(rows), np.float32)
-        to_int16(rows, self._levels, whole, worth)
-        add_int8_product(
-            whole, worth, self._weight, self._scales, out, threads=torch.get_num_threads()
-        )
+        self._weight.add_product(rows, self._levels, out)
 
 
 def why_no_int8(device: torch.device, dtype: torch.dtype) -> str | None:

@@ -123,7 +123,8 @@ def second_copy(box: BoxProfile, shape: ModelShape) -> float:
 
     It does so on a processor with float32 or int8 weights, where those of all linear layers are
     at most a quarter of the memory that is free beside the weights as they came
-    (`kernels.copy_fits`); the output head has no copy (`hasten_linears`).
+    (`kernels.copy_fits`); the output head has no copy (`hasten_linears`). A processor that is
+    quick with whole numbers keeps int8 weights once only: there this is the most.
     """
     if box.device != "cpu" or shape.dtype != "fp32":
         return 0.0

@@ -16,6 +16,13 @@ import torch
 from homesplit_engine.compiled import rows, warm
 from homesplit_engine.compiled.answers import attend
 from homesplit_engine.compiled.outer import DEEP, WIDE
+from homesplit_engine.compiled.pairs import (
+    NEAR_BYTES,
+    PAIRED_STEP,
+    TALL,
+    add_paired_product,
+    in_pairs,
+)
 from homesplit_engine.compiled.panels import (
     NEAR_INPUTS,
     add_int8_panel_product,
@@ -76,6 +83,27 @@ def test_an_int8_product_loses_nothing_of_its_whole_numbers(outs: int, threads: 
         close(out, whole * np.outer(x_scales, w_scales).astype(np.float64))
 
 
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("outs", [1, WIDE - 1, WIDE, 2 * WIDE + 5])
+@pytest.mark.parametrize("ins", [1, PAIRED_STEP, 3 * PAIRED_STEP - 1, NEAR_BYTES // (2 * TALL)])
+def test_a_product_by_pairs_loses_nothing_of_its_whole_numbers(
+    ins: int, outs: int, threads: int
+) -> None:
+    draw = np.random.default_rng(0)
+    most = min(2**15 - 1, (2**31 - 1) // (127 * ins))
+    weight = draw.integers(-127, 128, (outs, ins)).astype(np.int8)
+    panels = in_pairs(weight)
+    for count in (0, 1, 2, 3, 4, 7, 8, 11, TALL, 2 * TALL + 11):
+        x = np.zeros((count, 2 * panels.shape[1]), np.int16)
+        x[:, :ins] = draw.choice([-most, most, 0, 1], (count, ins))
+        x_scales, w_scales = np.full(count, 0.5, np.float32), np.full(3 * WIDE, 2, np.float32)
+        w_scales[:outs] = 4
+        out = np.ones((count, outs), np.float32)
+        add_paired_product(x, x_scales, panels, w_scales, out, threads=threads)
+        whole = x[:, :ins].astype(np.int64) @ weight.T.astype(np.int64)
+        np.testing.assert_array_equal(out, 1 + 2 * whole.astype(np.float32))
+
+
 @pytest.mark.parametrize("ins", [2 * FLOAT_STEP, 2 * FLOAT_STEP + 4])
 def test_a_row_gets_the_same_bits_whatever_rows_are_beside_it(ins: int) -> None:
     most, outs = NEAR_ROWS + 7, 2 * BLOCK + 5
@@ -86,10 +114,13 @@ def test_a_row_gets_the_same_bits_whatever_rows_are_beside_it(ins: int) -> None:
     x_scales, w_scales = drawn(most, seed=3) ** 2, drawn(outs, seed=4) ** 2
 
     def both(first: int, end: int) -> Array:
-        out, out_int8 = np.zeros((2, end - first, outs), np.float32)
+        out, out_int8, out_pairs = np.zeros((3, end - first, outs), np.float32)
+        given = whole[first:end], x_scales[first:end]
         add_product(x[first:end], weight, out)
-        add_int8_product(whole[first:end], x_scales[first:end], bytes_, w_scales, out_int8)
-        return np.stack((out, out_int8))
+        add_int8_product(*given, bytes_, w_scales, out_int8)
+        add_paired_product(*given, in_pairs(bytes_), np.resize(w_scales, 3 * WIDE), out_pairs)
+        close(out_pairs, out_int8)
+        return np.stack((out, out_int8, out_pairs))
 
     alone = np.concatenate([both(m, m + 1) for m in range(most)], axis=1)
     for count in range(1, most + 1):

@@ -12,7 +12,8 @@ import torch
 from homesplit_engine.attention import Plug, Span, Step
 from homesplit_engine.cache import KvPool
 from homesplit_engine.fingerprint import differing
-from homesplit_engine.kernels import INT8_ROWS, Int8Linear
+from homesplit_engine.int8 import INT8_ROWS
+from homesplit_engine.kernels import Int8Linear
 from homesplit_engine.large_pages import LargePages
 from homesplit_engine.lean import LeanLayer
 from homesplit_engine.model import LoadedModel, ModelError, load_model
@@ -59,9 +60,11 @@ def test_int8_weights_are_close_to_the_weights_they_came_from(folder: Path) -> N
     assert similar.min() > 0.9
 
 
-def test_a_row_through_int8_weights_is_the_same_whatever_the_other_rows_hold() -> None:
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_row_through_int8_weights_is_the_same_whatever_the_other_rows_hold(quick: bool) -> None:
     torch.manual_seed(1)
-    layer = Int8Linear(torch.nn.Linear(64, 32, bias=True), copy=True, memory=LargePages())
+    linear = torch.nn.Linear(64, 32, bias=True)
+    layer = Int8Linear(linear, copy=True, memory=LargePages(), quick=quick)
     row = torch.randn(1, 64)
     huge = 1000.0 * torch.randn(3, 64)
     alone = layer(row)
@@ -70,16 +73,17 @@ def test_a_row_through_int8_weights_is_the_same_whatever_the_other_rows_hold() -
 
 
 @pytest.mark.parametrize("count", [5, INT8_ROWS, INT8_ROWS + 1])
-@pytest.mark.parametrize("copy", [False, True])
-def test_int8_weights_carry_rows_of_any_size(copy: bool, count: int) -> None:
+@pytest.mark.parametrize(("copy", "quick"), [(False, False), (True, False), (False, True)])
+def test_int8_weights_carry_rows_of_any_size(copy: bool, quick: bool, count: int) -> None:
     torch.manual_seed(2)
-    linear = torch.nn.Linear(64, 40, bias=True)
-    layer = Int8Linear(linear, copy=copy, memory=LargePages())
+    ins = 66 if quick else 64
+    linear = torch.nn.Linear(ins, 40, bias=True)
+    layer = Int8Linear(linear, copy=copy, memory=LargePages(), quick=quick)
     for size in (1e-6, 1.0, 1e6):
-        rows = size * torch.randn(count, 64)
+        rows = size * torch.randn(count, ins)
         similar = torch.nn.functional.cosine_similarity(layer(rows), linear(rows), dim=-1)
         assert similar.min() > 0.999
-    assert torch.equal(layer(torch.zeros(1, 64))[0], linear.bias.detach())
+    assert torch.equal(layer(torch.zeros(1, ins))[0], linear.bias.detach())
 
 
 def test_int8_and_exact_weights_have_different_fingerprints(folder: Path) -> None:

@@ -30,15 +30,18 @@ class _Outer:
         self._places = [(r, c) for r in range(rows) for c in range(2)]
 
     def write(self, x: Any, w: Any, out: Any, m: Any) -> None:
-        """As the module's formula."""
+        """As the module's formula; what was in `out` is asked for first and needed last."""
         b = self._b
         xs = [vectors.row(b, x, b.add(m, WORD(r))) for r in range(self._rows)]
         outs = [vectors.row(b, out, b.add(m, WORD(r))) for r in range(self._rows)]
-        held = [vectors.load(b, outs[r], 4 * LANES * c, FLOATS, 4) for r, c in self._places]
-        totals = self._loop(xs, b.ptrtoint(w.data, WORD), w, held)
-        for (r, c), total in zip(self._places, totals, strict=True):
-            place = b.add(outs[r], WORD(4 * LANES * c))
-            b.store(total, b.inttoptr(place, FLOATS.as_pointer())).align = 4
+        places = [b.add(outs[r], WORD(4 * LANES * c)) for r, c in self._places]
+        for place in places:
+            vectors.ask(b, place, nearest=True, to_write=True)
+        nothing = [vectors.all_of(FLOATS, 0.0)] * len(places)
+        totals = self._loop(xs, b.ptrtoint(w.data, WORD), w, nothing)
+        for place, total in zip(places, totals, strict=True):
+            new = b.fadd(vectors.load(b, place, 0, FLOATS, 4), total)
+            b.store(new, b.inttoptr(place, FLOATS.as_pointer())).align = 4
 
     def _loop(self, xs: list[Any], first: Any, w: Any, started: list[Any]) -> list[Any]:
         b = self._b

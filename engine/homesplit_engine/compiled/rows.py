@@ -16,6 +16,8 @@ from homesplit_engine.compiled import OPTIONS
 from homesplit_engine.compiled.exps import exps
 
 _SMALLEST = np.float32(1e-30)
+_NO_SIGN, _INFINITE = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
+"""Of a float32's bits."""
 
 
 @njit(**OPTIONS)
@@ -73,25 +75,19 @@ def gate(both: Any, scratch: Any, out: Any) -> None:
 def to_int16(rows: Any, levels: Any, out: Any, scales: Any) -> None:
     """Each row as whole numbers up to `levels`, and what one of them is worth."""
     width = rows.shape[1]
+    bits, tops = rows.view(np.int32), scales.view(np.int32)
     for m in range(len(rows)):
         row, into = rows[m], out[m]
-        largest = _SMALLEST
+        # Without their sign floats are in the order of their bits, what is no number behind all.
+        top = np.int32(0)
         for n in range(width):
-            largest = max(largest, abs(row[n]))
-        if not largest < np.inf or not _numbers(row):
-            largest = np.float32(np.nan)
+            top = max(top, bits[m, n] & _NO_SIGN)
+        tops[m] = top
+        largest = max(scales[m], _SMALLEST) if top < _INFINITE else np.float32(np.nan)
         scales[m] = largest / levels
         times = levels / largest if largest == largest else np.float32(0)
         for n in range(width):
-            into[n] = np.int16(math.floor(row[n] * times + np.float32(0.5)))
-
-
-@njit(**OPTIONS)
-def _numbers(row: Any) -> bool:
-    zero = np.float32(0)
-    for n in range(len(row)):
-        zero += row[n] * np.float32(0)
-    return zero == zero
+            into[n] = np.int16(np.int32(np.floor(row[n] * times + np.float32(0.5))))
 
 
 @njit(**OPTIONS)

@@ -66,13 +66,7 @@ class _Ints:
 
     @staticmethod
     def added(b: Any, total: Any, x: Any, w: Any) -> Any:
-        # Neighbours added to each other: processors have this as one instruction (pmaddwd).
-        product = b.mul(x, w)
-        halves = [
-            b.shuffle_vector(product, product, _numbers(range(first, 2 * LANES, 2)))
-            for first in (0, 1)
-        ]
-        return b.add(total, b.add(*halves))
+        return vectors.pairs_added(b, total, x, w)
 
     @classmethod
     def whole(cls, b: Any, total: Any) -> Any:
@@ -155,10 +149,6 @@ def _tile(numbers: Any, rows: int, columns: int) -> Any:
         return types.void(x, w, sums, m, n), generate
 
     return tile
-
-
-def _numbers(values: Any) -> Any:
-    return ir.Constant(ir.VectorType(INT, LANES), list(values))
 
 
 float_1x4, float_2x4, float_4x3 = (_tile(_Floats, *size) for size in ((1, 4), (2, 4), (4, 3)))

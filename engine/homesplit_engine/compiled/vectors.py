@@ -45,9 +45,9 @@ def all_of(kind: Any, value: float) -> Any:
     return ir.Constant(kind, [value] * LANES)
 
 
-def spread(b: Any, value: Any) -> Any:
-    """A vector of one float."""
-    nothing = ir.Constant(FLOATS, ir.Undefined)
+def spread(b: Any, value: Any, kind: Any = FLOATS) -> Any:
+    """A vector of one number."""
+    nothing = ir.Constant(kind, ir.Undefined)
     first = b.insert_element(nothing, value, INT(0))
     return b.shuffle_vector(first, nothing, ir.Constant(INTS, [0] * LANES))
 
@@ -57,21 +57,35 @@ def fused(b: Any, first: Any, second: Any, third: Any) -> Any:
     return b.fadd(third, b.fmul(first, second, flags=_FUSED), flags=_FUSED)
 
 
+def pairs_added(b: Any, total: Any, x: Any, w: Any) -> Any:
+    """Each two neighbours of x * w added to each other and to their lane of `total`.
+
+    Of two times as many INTs that were SHORTs or less processors have this as one or two
+    instructions (pmaddwd, vpdpwssd).
+    """
+    product = b.mul(x, w)
+    halves = [
+        b.shuffle_vector(product, product, ir.Constant(INTS, list(range(first, 2 * LANES, 2))))
+        for first in (0, 1)
+    ]
+    return b.add(total, b.add(*halves))
+
+
 def added_up(b: Any, total: Any) -> Any:
     """The sum of a vector's floats."""
     reduce = function(b, f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, [FLOAT, FLOATS])
     return b.call(reduce, [ir.Constant(FLOAT, 0.0), total], fastmath=("reassoc",))
 
 
-def ask(b: Any, address: Any, *, nearest: bool = False) -> None:
+def ask(b: Any, address: Any, *, nearest: bool = False, to_write: bool = False) -> None:
     """Asks for a line of memory ahead of its use; one that does not exist is no error.
 
-    It goes into the second cache, with `nearest` into the first.
+    It goes into the second cache, with `nearest` into the first; with `to_write` for ourselves.
     """
     takes = [BYTE.as_pointer(), INT, INT, INT]
     prefetch = function(b, "llvm.prefetch.p0", ir.VoidType(), takes)
-    to_read, soon, data = INT(0), INT(3 if nearest else 2), INT(1)
-    b.call(prefetch, [b.inttoptr(address, BYTE.as_pointer()), to_read, soon, data])
+    write, soon, data = INT(1 if to_write else 0), INT(3 if nearest else 2), INT(1)
+    b.call(prefetch, [b.inttoptr(address, BYTE.as_pointer()), write, soon, data])
 
 
 def function(b: Any, name: str, returns: Any, takes: list[Any]) -> Any:

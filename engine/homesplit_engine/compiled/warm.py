@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from homesplit_engine.compiled import KEPT_IN, rows
 from homesplit_engine.compiled.answers import attend
 from homesplit_engine.compiled.outer import WIDE
+from homesplit_engine.compiled.pairs import QUICK, add_paired_product, in_pairs
 from homesplit_engine.compiled.panels import (
     add_int8_panel_product,
     add_panel_product,
@@ -98,12 +100,7 @@ def _use_all(*, int8: bool, threads: int) -> None:
     row, none = np.ones((1, INT8_STEP), np.float32), np.empty((0, INT8_STEP), np.float32)
     out = np.empty_like(row)
     if int8:
-        whole, worth = np.zeros((1, INT8_STEP), np.int16), np.ones(1, np.float32)
-        rows.to_int16(row, one, whole, worth)
-        weight = np.zeros((1, INT8_STEP), np.int8)
-        add_int8_product(whole, worth, weight, worth, out[:, :1].copy(), threads=threads)
-        panels = in_panels(weight)
-        add_int8_panel_product(row, panels, worth, out[:, :1].copy(), threads=threads)
+        _use_int8(row, out[:, :1].copy(), threads=threads)
     else:
         add_product(row, row, out[:, :1].copy(), threads=threads)
         add_panel_product(row, in_panels(row), out[:, :1].copy(), threads=threads)
@@ -117,3 +114,15 @@ def _use_all(*, int8: bool, threads: int) -> None:
     attend(asked, keys, keys, slots, counts, counts, 0, threads=threads)
     wide = np.ones((1, 1, WIDE), np.float32)
     attend_prompt(wide, wide, wide, slots, 0, threads=threads)
+
+
+def _use_int8(row: NDArray[np.float32], out: NDArray[np.float32], *, threads: int) -> None:
+    whole, worth = np.zeros((1, INT8_STEP), np.int16), np.ones(1, np.float32)
+    rows.to_int16(row, np.float32(1), whole, worth)
+    weight = np.zeros((1, INT8_STEP), np.int8)
+    if QUICK:
+        scales = np.ones(WIDE, np.float32)
+        add_paired_product(whole, worth, in_pairs(weight), scales, out, threads=threads)
+        return
+    add_int8_product(whole, worth, weight, worth, out, threads=threads)
+    add_int8_panel_product(row, in_panels(weight), worth, out, threads=threads)
