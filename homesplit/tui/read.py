@@ -7,6 +7,7 @@ from typing import Any
 from textual.app import App
 
 from homesplit.tui.screens.dialogs import Reading
+from homesplit.tui.screens.over import keep
 from homesplit.tui.widgets.lines import Draw
 
 KEPT = "reading"
@@ -14,10 +15,7 @@ KEPT = "reading"
 
 def get_ready(app: App[Any], title: str, draw: Draw) -> None:
     """Make the screen, and lay out what will likely be read first."""
-    kept = Reading(title, draw)
-    app.install_screen(kept, KEPT)
-    _ = app._get_screen(kept)  # pyright: ignore[reportPrivateUsage]
-    kept.call_later(kept.make_ready)
+    keep(app, Reading(title, draw), KEPT)
 
 
 def read(app: App[Any], title: str, draw: Draw | str) -> None:

@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from homesplit.controller import Controller, Said
 from homesplit.errors import HomesplitError
-from homesplit.tui.screens.over import Over
+from homesplit.tui.screens.over import Over, keep
 from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import numbers
@@ -25,10 +25,7 @@ KEPT = "chat"
 def get_ready(app: App[Any], controller: Controller) -> None:
     """Make the one chat there is, which is kept when it is closed."""
     if not app.is_screen_installed(KEPT):
-        made = ChatScreen(controller)
-        app.install_screen(made, KEPT)
-        _ = app._get_screen(made)  # pyright: ignore[reportPrivateUsage]
-        made.call_later(made.make_ready)
+        keep(app, ChatScreen(controller), KEPT)
 
 
 class ChatScreen(Over[None]):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
+from textual import events, messages
+from textual.app import App
 from textual.color import Color
 from textual.geometry import Region, Size
 from textual.screen import ModalScreen, Screen
@@ -25,6 +26,7 @@ class Over(ModalScreen[_T]):
     def __init__(self) -> None:
         super().__init__()
         self._darkened: tuple[Size, list[Strip]] | None = None
+        self._ready = False
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines of the stop behind, each of their styles darkened once."""
@@ -57,14 +59,28 @@ class Over(ModalScreen[_T]):
         self._suit(self.app.size)
         self._layout_required = False
         self._refresh_layout(self.app.size)
+        # A clock that has never run lets its first picture wait for a whole turn.
+        self._update_timer.resume()
 
     def make_ready(self) -> None:
         """Lay it out and draw it unseen, so that its first opening is as quick as any other."""
+        # It would be hidden as the screen opens without notices, and all laid out once more.
+        self.query("ToastRack").set(display=False)
         self.lay_out()
         # A scroll bar that this has brought is styled otherwise as it resumes.
         self.update_node_styles(animate=False)
         self.lay_out()
         self._compositor.render_strips(self.app.size)
+        self._ready = True
+
+    def on_layout(self, event: messages.Layout) -> None:
+        """One that is ready stays so: it is not left to its opening to lay it out."""
+        if self._ready and not self.is_current:
+            self.call_later(self._settle)
+
+    def _settle(self) -> None:
+        if self._layout_required and not self.is_current:
+            self.lay_out()
 
     def _behind(self) -> Screen[object] | None:
         """The screen that this one lies on."""
@@ -106,6 +122,14 @@ def _darkened(strip: Strip, veil: Color) -> Strip:
 
 
 _BARE = Style()
+
+
+def keep(app: App[Any], made: Over[Any], name: str) -> None:
+    """Keep a dialog for the whole session, ready to be opened."""
+    app.install_screen(made, name)
+    _ = app._get_screen(made)  # pyright: ignore[reportPrivateUsage]
+    # The app waits until its parts are there, and asks for a layout then: this comes after that.
+    app.call_later(made.make_ready)
 
 
 @lru_cache(2048)

@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.widgets import Input
 
 from homesplit.tui.screens.base import StageScreen
-from homesplit.tui.screens.over import Over
+from homesplit.tui.screens.over import Over, keep
 from homesplit.tui.screens.pick import Pick
 from homesplit.tui.widgets.keys import Key, Keys
 from homesplit.tui.widgets.rows import Rows
@@ -116,9 +116,7 @@ def get_ready(app: App[Any]) -> Palette:
         return app.get_screen(KEPT, Palette)
     made = Palette()
     made.hold(tuple(choices(app)))
-    app.install_screen(made, KEPT)
-    _ = app._get_screen(made)  # pyright: ignore[reportPrivateUsage]
-    made.call_later(made.make_ready)
+    keep(app, made, KEPT)
     return made
 
 
