@@ -305,6 +305,7 @@ def _efficiency(
 ) -> Efficiency:
     if box.source == "probe" or box.source.startswith("calibrated"):
         return from_probes(device=box.device)
+    int8 = box.flops_per_s.get("int8")
     return from_maker_figures(
         flops_per_s=flops_per_s,
         bytes_per_s=bytes_per_s,
@@ -312,6 +313,7 @@ def _efficiency(
         device=box.device,
         unified=box.unified,
         routed=shape.expert_choice is not None,
+        int8_per_s=(int8.value or 0.0) if int8 else 0.0,
     )
 
 

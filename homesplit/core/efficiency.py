@@ -48,6 +48,21 @@ ROUTED = 0.72
 """Of that, what matrices of chosen experts reach: each is multiplied with few of a prompt's tokens.
 Median of 51 public measurements of mixtures (Apple, GB10) beside those of dense models."""
 
+QUANTISED_BITS = 12.0
+"""Weights of fewer bits count as quantised."""
+
+INT8_REACHED = 0.25
+"""Of the int8 rate that a GPU's maker states, what prompts with weights of up to 8 bits reach:
+llama.cpp multiplies them in int8 since June 2024. Public measurements of a model of 8 billion at 4
+bits by its pull requests: 0.23 (RTX 3090, 8416), 0.25 (RTX 4090, 7676), 0.28 (RTX 5090, 24127), 0.2
+(RTX 6000 Ada, 8,096 tokens, 19053), 0.27 (P40, 8416). An A100 reaches 0.11, so that the profiles of
+server cards with HBM state none. Mixtures of experts gain nothing by it (19053)."""
+
+ROCM = 0.62
+"""Of what the same figures give on NVIDIA, what AMD's GPUs reach over a prompt. Median of models
+of 7 to 13 billion on RX 7900 XTX (0.61), 6800 XT (0.63), 6800 (0.48) and 6700 XT (0.76), by
+llama.cpp's pull requests 26284, 2059, 8416 and 5835."""
+
 _BANDWIDTH_BY_BITS = ((12.0, 0.80), (7.0, 0.86), (0.0, 0.68))
 """(at least so many bits a weight, share of bandwidth): launch overhead is counted apart."""
 
@@ -60,21 +75,31 @@ def from_maker_figures(
     device: str,
     unified: bool,
     routed: bool = False,
+    int8_per_s: float = 0.0,
 ) -> Efficiency:
-    """For a box known by what its maker states; `routed` for a mixture of experts."""
+    """For a box known by what its maker states; `routed` for a mixture of experts.
+
+    `int8_per_s` is the rate of a GPU's own arithmetic in int8, 0 where its maker states none.
+    """
     intensity = FED_BY_CACHE if unified and device == "cuda" else INTENSITY_REACHED
     share = next(share for bits, share in _BANDWIDTH_BY_BITS if weight_bits >= bits)
     ridge = flops_per_s / bytes_per_s
     cpu = device == "cpu"
     experts = ROUTED if routed else 1.0
+    maker = ROCM if device == "rocm" else 1.0
+    arithmetic = experts * maker * min(ARITHMETIC_CEILING, intensity / ridge)
+    narrow = device == "cuda" and not unified and weight_bits < QUANTISED_BITS
+    by_int8 = INT8_REACHED * int8_per_s / flops_per_s if narrow and not routed else 0.0
+    reached = max(arithmetic, by_int8)
     return Efficiency(
         bandwidth=share,
-        arithmetic=experts * min(ARITHMETIC_CEILING, intensity / ridge),
-        # Attention has no experts.
-        attention=0.35 / experts,
+        arithmetic=reached,
+        # Attention has no experts, and its numbers are of 16 bits.
+        attention=0.35 / experts * arithmetic / reached,
         layer_s=10e-6 if cpu else 40e-6,
         overlap=not cpu,
-        prefill_low=0.45,
+        # Where it is not known whether a GPU has quick int8 arithmetic, it may have.
+        prefill_low=0.4 if narrow and not by_int8 else 0.45,
         prefill_high=2.6,
         decode_low=0.65,
         decode_high=2.2,

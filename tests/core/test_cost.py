@@ -18,7 +18,7 @@ from homesplit.core.reading import stated
 from homesplit.core.shape import ModelShape
 from homesplit.errors import ProfileError
 from homesplit.io.paths import user_paths
-from homesplit.io.profiles import load_model
+from homesplit.io.profiles import load_hardware, load_model
 
 ROWS = Path(__file__).parents[3] / "shared" / "cases" / "single_box.jsonl"
 PROFILE_OF = {
@@ -102,6 +102,72 @@ def test_maker_figures_predict_public_measurements_within_the_stated_error() -> 
     rows = [pair for pairs in found.values() for pair in pairs]
     inside = sum(made.low <= took <= made.high for took, made in rows)
     assert inside / len(rows) >= 0.85
+
+
+SHIPPED = (
+    # (machine, model, GB of weights, prompt tokens or 0 for a token of an answer, tokens/s)
+    ("rtx-4090", "llama-3.1-8b", 4.66, 512, 10_359),  # ggml-org/llama.cpp 7676
+    ("rtx-4090", "llama-3.1-8b", 4.92, 2048, 9_279),  # 7860
+    ("rtx-3090", "llama-3.1-8b", 4.66, 2048, 4_013),  # 8416
+    ("rtx-5090", "llama-3.1-8b", 4.66, 512, 14_934),  # 24127
+    ("rtx-6000-ada", "llama-3.1-8b", 4.66, 8096, 8_008),  # 19053
+    ("rtx-6000-ada", "gpt-oss-20b", 12.1, 8096, 8_404),
+    ("rtx-6000-ada", "gpt-oss-20b", 12.1, 0, 253.8),
+    ("rtx-6000-ada", "llama-3.1-8b", 4.66, 0, 168.9),
+    ("tesla-p40", "llama-3.1-8b", 4.66, 2048, 857),  # 8416
+    ("rx-6800-16gb", "llama-3.1-8b", 4.66, 2048, 684),
+    ("rx-7900-xtx", "llama-3.1-8b", 4.92, 2048, 3_227),  # 26284
+    ("rx-7900-xtx", "llama-3.1-8b", 4.92, 0, 105.8),
+    ("rx-6700-xt", "llama-2-7b", 3.83, 512, 1_017),  # 5835
+    ("rx-6800-xt", "llama-2-13b", 10.68, 512, 684),  # 2059
+    ("arc-b580", "qwen2.5-7b", 4.68, 512, 2_336),  # intel/ipex-llm 12991
+    ("arc-b580", "qwen2.5-7b", 4.68, 0, 66.5),
+    ("rtx-4090", "qwen2.5-14b", 8.99, 0, 92.5),  # geerlingguy/ai-benchmarks, as all below
+    ("rtx-3080-ti", "qwen2.5-14b", 8.99, 0, 70.7),
+    ("radeon-ai-pro-r9700", "qwen2.5-14b", 8.99, 0, 53.7),
+    ("mac-studio-m3-ultra-512gb", "qwen2.5-14b", 8.99, 0, 51.9),
+    ("rtx-3060-12gb", "qwen2.5-14b", 8.99, 0, 29.8),
+    ("dgx-spark", "qwen2.5-14b", 8.99, 0, 23.9),
+    ("intel-n150", "qwen2.5-14b", 8.99, 0, 2.13),
+    ("raspberry-pi-5-16gb", "qwen2.5-14b", 8.99, 0, 1.2),
+    ("rtx-4070-ti-12gb", "gpt-oss-20b", 12.1, 0, 163.1),
+    ("mac-studio-m3-ultra-512gb", "gpt-oss-20b", 12.1, 0, 115.3),
+    ("strix-halo-128gb", "llama-3.2-3b", 2.02, 0, 88.1),
+    ("mac-mini-m4-16gb", "llama-3.2-3b", 2.02, 0, 41.3),
+)
+"""Public measurements of quantised models with llama.cpp or Ollama, none of them in the rows."""
+
+
+def test_shipped_machines_are_as_quick_as_others_measured_them() -> None:
+    errors: dict[bool, list[float]] = {True: [], False: []}
+    for machine, name, gigabytes, tokens, per_s in SHIPPED:
+        shape = structs.replace(model(name), weights_bytes=int(gigabytes * 1e9))
+        cost = cost_model(load_hardware(machine, user_paths()), shape)
+        made = cost.prefill_s(tokens) if tokens else cost.decode_step_s(1, 128)
+        took = max(tokens, 1) / per_s
+        assert made.low <= took <= made.high, f"{machine} {name}: {took} outside of {made}"
+        errors[tokens > 0].append(abs(made.mid / took - 1))
+    assert statistics.median(errors[False]) < 0.25
+    assert statistics.median(errors[True]) < 0.25
+
+
+def test_a_gpus_rate_in_int8_hastens_prompts_of_quantised_dense_models_alone() -> None:
+    def times(name: str, share: float = 1.0, **changes: object) -> float:
+        shape = model(name)
+        shape = structs.replace(shape, weights_bytes=int(shape.weights_bytes * share))
+        plain = structs.replace(box(flops=40e12, bandwidth=1e12), **changes)
+        rates = {**plain.flops_per_s, "int8": stated(160e12, unit="flop/s", source="test")}
+        quick = structs.replace(plain, flops_per_s=rates)
+        slow, fast = (cost_model(each, shape) for each in (plain, quick))
+        assert fast.decode_step_s(1, 100).mid == slow.decode_step_s(1, 100).mid
+        return slow.prefill_s(512).mid / fast.prefill_s(512).mid
+
+    # 0.25 of 160 are 40 TFLOP/s, the plain way reaches 0.68 of 40.
+    assert times("llama-3.1-8b", 0.3) == pytest.approx(1 / 0.68, rel=0.1)
+    assert times("llama-3.1-8b") == 1.0
+    assert times("gpt-oss-20b") == 1.0
+    for changes in ({"unified": True}, {"device": "rocm"}, {"device": "cpu"}):
+        assert times("llama-3.1-8b", 0.3, **changes) == 1.0
 
 
 def test_a_cached_prefix_costs_nothing_to_read_again() -> None:
