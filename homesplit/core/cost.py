@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from homesplit.core.calibration import Calibration, Weights
 from homesplit.core.efficiency import Efficiency, from_maker_figures, from_probes
 from homesplit.core.machine import BoxProfile
+from homesplit.core.reading import Reading
 from homesplit.core.shape import DTYPE_BYTES, ModelShape
 from homesplit.errors import ProfileError
 
@@ -45,7 +46,7 @@ class CostModel(Struct, frozen=True, kw_only=True):
     kv_byte_s: float
     sequence_s: float = 0.0
     """Seconds per decoding request beside its arithmetic."""
-    overlap: bool = True
+    overlap: float = 1.0
     fit: Calibration | None = None
     prefill_low: float = 1.0
     prefill_high: float = 1.0
@@ -91,7 +92,8 @@ class CostModel(Struct, frozen=True, kw_only=True):
         """The weight matrices of one step: read once, and multiplied with all its tokens."""
         reading = self.weight_byte_s * self.shape.step_weight_bytes(tokens)
         multiplying = self.flop_s * self.shape.matmul_flops(tokens, heads=heads)
-        return max(reading, multiplying) if self.overlap else reading + multiplying
+        lesser, greater = sorted((reading, multiplying))
+        return greater + (1.0 - self.overlap) * lesser
 
     def scaled(self, prefill: float, decode: float) -> CostModel:
         """The same box where prompts take `prefill` and answers `decode` times as long."""
@@ -139,6 +141,10 @@ def refitted(fit: Calibration, had: CostModel, wanted: CostModel) -> Calibration
 def _idle_step_s(cost: CostModel) -> float:
     """A step's part that does not grow with its tokens: reading the weights, and starting."""
     return cost.step_s + cost.weight_byte_s * cost.shape.step_weight_bytes(1)
+
+
+PLAIN = "plain BLAS"
+"""In the method of a multiply rate that a slow library gave, in the probes' words."""
 
 
 class StepClock:
@@ -227,8 +233,9 @@ def cost_model(
             where=box.name,
             do_next=_how_to_know(box, "memory_bytes_per_s"),
         )
-    flops_per_s = _flops_per_s(box, shape)
-    share = _efficiency(box, shape, flops_per_s=flops_per_s, bytes_per_s=bytes_per_s)
+    multiplying = _multiplying(box, shape)
+    flops_per_s = multiplying.value or 0.0
+    share = _efficiency(box, shape, multiplying, bytes_per_s)
     narrow = INT8_ARITHMETIC if shape.table_bytes else 1.0
     flop_s = 1.0 / (flops_per_s * share.arithmetic * narrow)
     byte_s = 1.0 / (bytes_per_s * share.bandwidth)
@@ -273,13 +280,13 @@ def _calibrated(
     )
 
 
-def _flops_per_s(box: BoxProfile, shape: ModelShape) -> float:
+def _multiplying(box: BoxProfile, shape: ModelShape) -> Reading:
     """The rate at which the model's own arithmetic runs on the box."""
     wanted = ("fp32",) if shape.dtype == "fp32" else ("fp16", "bf16", "fp32")
     for name in (*wanted, "fp16", "bf16"):
         reading = box.flops_per_s.get(name)
         if reading is not None and reading.value:
-            return reading.value
+            return reading
     names = tuple(dict.fromkeys((*wanted, "fp16", "bf16")))
     told = (box.flops_per_s[name].why for name in names if name in box.flops_per_s)
     why = next((why for why in told if why), "nothing is said of it")
@@ -301,13 +308,13 @@ def _how_to_know(box: BoxProfile, key: str) -> str:
 
 
 def _efficiency(
-    box: BoxProfile, shape: ModelShape, *, flops_per_s: float, bytes_per_s: float
+    box: BoxProfile, shape: ModelShape, multiplying: Reading, bytes_per_s: float
 ) -> Efficiency:
     if box.source == "probe" or box.source.startswith("calibrated"):
-        return from_probes(device=box.device)
+        return from_probes(device=box.device, plain=PLAIN in (multiplying.method or ""))
     int8 = box.flops_per_s.get("int8")
     return from_maker_figures(
-        flops_per_s=flops_per_s,
+        flops_per_s=multiplying.value or 0.0,
         bytes_per_s=bytes_per_s,
         weight_bits=8.0 * shape.weights_bytes / shape.parameters,
         device=box.device,

@@ -24,8 +24,9 @@ class Efficiency(Struct, frozen=True, kw_only=True):
     """Of the rate reached over matrices, over attention's own arithmetic."""
     layer_s: float
     """Launch overhead of one layer of one step, seconds."""
-    overlap: bool
-    """Whether reading weights and arithmetic hide behind one another (GPU) or add up (CPU)."""
+    overlap: float
+    """Of reading weights and arithmetic the share of the lesser that hides behind the other: all of
+    it on a GPU, none where they add up."""
     prefill_low: float
     prefill_high: float
     decode_low: float
@@ -97,7 +98,7 @@ def from_maker_figures(
         # Attention has no experts, and its numbers are of 16 bits.
         attention=0.35 / experts * arithmetic / reached,
         layer_s=10e-6 if cpu else 40e-6,
-        overlap=not cpu,
+        overlap=0.0 if cpu else 1.0,
         # Where it is not known whether a GPU has quick int8 arithmetic, it may have.
         prefill_low=0.4 if narrow and not by_int8 else 0.45,
         prefill_high=2.6,
@@ -106,21 +107,22 @@ def from_maker_figures(
     )
 
 
-def from_probes(*, device: str) -> Efficiency:
+def from_probes(*, device: str, plain: bool = False) -> Efficiency:
     """For a box whose bandwidth and matrix-multiply rate were measured.
 
-    The layer overhead is that of PyTorch's eager mode, which the engine on the boxes uses
-    (about 0.3 ms for a layer of SmolLM2 on one core at 2 GHz).
+    On a processor the shares are those of the engine's own steps on one core each of two kinds
+    (tests/core/test_cost.py). `plain`: the multiply rate is that of a slow library, and so the
+    least that the box can do.
     """
     cpu = device == "cpu"
     return Efficiency(
         bandwidth=0.85,
-        arithmetic=0.75,
-        attention=0.35,
-        layer_s=300e-6 if cpu else 150e-6,
-        overlap=not cpu,
-        prefill_low=0.7,
+        arithmetic=0.85 if cpu else 0.75,
+        attention=0.9 if cpu else 0.35,
+        layer_s=100e-6 if cpu else 150e-6,
+        overlap=0.6 if cpu else 1.0,
+        prefill_low=0.02 if plain else 0.65,
         prefill_high=1.6,
-        decode_low=0.7,
+        decode_low=0.1 if plain else 0.6,
         decode_high=1.6,
     )

@@ -78,9 +78,9 @@ def python_of(facts: dict[str, Any]) -> str | None:
 
 
 def needs_blas(facts: dict[str, Any]) -> bool:
-    """Whether the Python that probes has neither torch nor numpy."""
+    """Whether the Python that probes has no torch; what multiplies in numpy may be very slow."""
     pythons = facts.get("pythons") or []
-    return bool(pythons) and not pythons[0].get("library")
+    return bool(pythons) and pythons[0].get("library") != "torch"
 
 
 async def measure_box(
@@ -88,7 +88,7 @@ async def measure_box(
 ) -> dict[str, Any] | None:
     """Compute, memory and power as the probes tell them; None when the box has no Python.
 
-    `blas` is a wheel with a BLAS library, for a box without torch and numpy.
+    `blas` is a wheel with a BLAS library, for a box without torch.
     """
     python = python_of(facts)
     if python is None:

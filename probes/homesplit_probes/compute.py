@@ -7,7 +7,14 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from homesplit_probes.budget import OVER, Budget
-from homesplit_probes.methods import blas_sgemm, numpy_module, torch_module, usable_cores
+from homesplit_probes.methods import (
+    PLAIN,
+    blas_sgemm,
+    is_plain,
+    numpy_module,
+    torch_module,
+    usable_cores,
+)
 from homesplit_probes.report import Figure, figure, unknown
 
 DTYPES: Tuple[str, ...] = ("fp32", "fp16", "bf16", "int8")
@@ -50,17 +57,30 @@ def measure_compute(budget: Budget, blas: Optional[str], say: Say) -> Dict[str, 
     torch = torch_module()
     if torch is not None:
         return _by_torch(torch, budget, say)
-    numpy = numpy_module()
-    if numpy is not None:
-        why = "numpy has no fast multiply for it; deployment brings torch, then probe again"
-        say("multiplying matrices with numpy")
-        return _only_fp32(_by_numpy(numpy, budget.left() / 2), why)
+    figures: List[Figure] = []
     found = blas_sgemm(blas)
     if found is not None:
-        why = "only a BLAS library is on this box; deployment brings torch, then probe again"
         say("multiplying matrices with " + found[1])
-        return _only_fp32(_by_blas(found[0], found[1], budget.left() / 2), why)
-    return dict((dtype, unknown(_NO_LIBRARY)) for dtype in DTYPES)
+        figures.append(_doubted(_by_blas(found[0], found[1], budget.left() / 3), found[1]))
+    numpy = numpy_module()
+    if numpy is not None:
+        say("multiplying matrices with numpy")
+        figures.append(_doubted(_by_numpy(numpy, budget.left() / 3), ""))
+    if not figures:
+        return dict((dtype, unknown(_NO_LIBRARY)) for dtype in DTYPES)
+    why = "only a BLAS library is on this box; deployment brings torch, then probe again"
+    return _only_fp32(max(figures, key=lambda figure: figure["value"]), why)
+
+
+def _doubted(fp32: Figure, library: str) -> Figure:
+    """A figure that a slow library gave says so: it is the least that the box can do."""
+    if is_plain(library):
+        fp32["method"] += ", a " + PLAIN
+        fp32["warnings"].append(
+            "a plain BLAS is far slower than what deployment brings: the box can do several times "
+            "as much"
+        )
+    return fp32
 
 
 def _only_fp32(fp32: Figure, why: str) -> Dict[str, Figure]:

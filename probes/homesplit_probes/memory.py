@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import glob
+import mmap
 import threading
 import time
 from typing import Any, Callable, Dict, List
@@ -33,16 +35,36 @@ def measure_memory(seconds: float, available_bytes: int, say: Say) -> Dict[str, 
         return {"read": unknown(why), "copy": unknown(why)}
     say("reading and copying %d MiB of memory" % (size // _MIB))
     threads = usable_cores()
-    source, target = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
-    # Touched first, so that no page is still the shared zero page.
-    ctypes.memset(source, 1, size)
-    ctypes.memset(target, 1, size)
+    source, target = _Buffer(size), _Buffer(size)
+    copier = _copier(source.start, target.start, size, threads)
+    reads = [
+        _rate(reader(source.start, size, threads), size, threads, seconds / 4, name, size)
+        for name, reader in (("memcmp", _comparer), ("memchr", _searcher))
+    ]
     return {
-        "read": _rate(_reader(source, size, threads), size, threads, seconds / 2, "memchr", size),
-        "copy": _rate(
-            _copier(source, target, size, threads), 2 * size, threads, seconds / 2, "memmove", size
-        ),
+        # Memory gives at least what the quicker of them takes.
+        "read": max(reads, key=lambda figure: figure["value"]),
+        "copy": _rate(copier, 2 * size, threads, seconds / 2, "memmove", size),
     }
+
+
+class _Buffer:
+    """Memory of ones, in large pages where the system has them, as the engine's weights are.
+
+    In pages of 4 KiB a core reads up to half less: it looks up where each of them lies.
+    """
+
+    def __init__(self, size: int) -> None:
+        # Private: large pages for what is shared are another setting, which systems leave off.
+        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        advice = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux alone has it
+        if advice is not None:
+            with contextlib.suppress(OSError):  # a kernel without them
+                self._map.madvise(advice)
+        self._first = ctypes.c_char.from_buffer(self._map)
+        self.start = ctypes.addressof(self._first)
+        # Touched first, so that no page is still the shared zero page.
+        ctypes.memset(self.start, 1, size)
 
 
 def buffer_bytes(cache_bytes: int, all_caches_bytes: int, available_bytes: int) -> "int | None":
@@ -103,11 +125,12 @@ def _together(work: Callable[[int], None], threads: int) -> None:
         thread.join()
 
 
-def _reader(source: Any, size: int, threads: int) -> Callable[[], None]:
+def _searcher(start: int, size: int, threads: int) -> Callable[[], None]:
+    """Reads each slice from its beginning to its end, looking for what is not there."""
     memchr = ctypes.CDLL(None).memchr
     memchr.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
     memchr.restype = ctypes.c_void_p
-    slice_bytes, start = size // threads, ctypes.addressof(source)
+    slice_bytes = size // threads
 
     def work(i: int) -> None:
         memchr(start + i * slice_bytes, 0, slice_bytes)
@@ -115,10 +138,20 @@ def _reader(source: Any, size: int, threads: int) -> Callable[[], None]:
     return lambda: _together(work, threads)
 
 
-def _copier(source: Any, target: Any, size: int, threads: int) -> Callable[[], None]:
-    slice_bytes = size // threads
-    begin, end = ctypes.addressof(source), ctypes.addressof(target)
+def _comparer(start: int, size: int, threads: int) -> Callable[[], None]:
+    """Reads both halves of each slice at once, comparing them; they are alike."""
+    memcmp = ctypes.CDLL(None).memcmp
+    memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    half = size // threads // 2
 
+    def work(i: int) -> None:
+        memcmp(start + 2 * i * half, start + (2 * i + 1) * half, half)
+
+    return lambda: _together(work, threads)
+
+
+def _copier(begin: int, end: int, size: int, threads: int) -> Callable[[], None]:
+    slice_bytes = size // threads
     memmove = ctypes.CDLL(None).memmove
     memmove.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 

@@ -13,6 +13,9 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What numeric libraries read once, when they are loaded."""
 _GROUPS, _OWN = "/sys/fs/cgroup", "/proc/self/cgroup"
 _BLAS_NAMES = ("openblas", "blis", "cblas", "blas")
+_TUNED = ("openblas", "mkl", "blis", "atlas", "armpl", "nvpl", "accelerate")
+PLAIN = "plain BLAS"
+"""In the method of a figure that a BLAS without kernels for this processor gave."""
 
 
 def torch_module() -> Optional[Any]:
@@ -49,6 +52,17 @@ def blas_sgemm(path: Optional[str] = None) -> Optional[Tuple[Any, str]]:
             if function is not None:
                 return function, os.path.basename(name)
     return None
+
+
+def is_plain(library: str = "", maps: str = "/proc/self/maps") -> bool:
+    """Whether the BLAS that is loaded is the reference one, many times slower than any tuned one.
+
+    Debian's numpy and libblas3 bring that unless another is installed beside them.
+    """
+    loaded = [line.split()[-1] for line in _text(maps).splitlines() if "/" in line]
+    # With the folder's name: Debian's libblas.so.3 lies in one for each maker.
+    named = ["/".join(path.lower().split("/")[-2:]) for path in [library, *loaded]]
+    return bool(library or loaded) and not any(w in name for name in named for w in _TUNED)
 
 
 def bound_threads() -> None:

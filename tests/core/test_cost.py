@@ -11,10 +11,10 @@ import pytest
 from homesplit_engine.records import PrefillSlice, StepEvent
 from msgspec import structs
 
-from homesplit.core.calibration import CalibrationOf, fit_calibration
-from homesplit.core.cost import Interval, StepClock, cost_model
+from homesplit.core.calibration import CalibrationOf, Weights, fit_calibration
+from homesplit.core.cost import PLAIN, Interval, StepClock, cost_model, placed
 from homesplit.core.machine import BoxProfile
-from homesplit.core.reading import stated
+from homesplit.core.reading import Reading, stated
 from homesplit.core.shape import ModelShape
 from homesplit.errors import ProfileError
 from homesplit.io.paths import user_paths
@@ -168,6 +168,44 @@ def test_a_gpus_rate_in_int8_hastens_prompts_of_quantised_dense_models_alone() -
     assert times("gpt-oss-20b") == 1.0
     for changes in ({"unified": True}, {"device": "rocm"}, {"device": "cpu"}):
         assert times("llama-3.1-8b", 0.3, **changes) == 1.0
+
+
+ENGINE = {
+    # Of an AMD EPYC of 2017 (AVX2) and one of 2022 (AVX-512): memory and products in fp32 of one
+    # core, then tokens/s of SmolLM2-135M that the engine reached: answers in batches, prompts.
+    (11.3e9, 34e9, "same"): {1: 18, 4: 59, 8: 73, 128: 142, 512: 135, 2048: 111},
+    (11.3e9, 34e9, "int8"): {1: 46, 4: 67, 8: 77, 128: 137, 512: 122, 2048: 109},
+    (27e9, 109e9, "same"): {1: 36, 4: 129, 8: 234, 128: 398, 512: 395},
+    (27e9, 109e9, "int8"): {1: 87, 4: 255, 8: 377, 128: 402, 512: 384},
+}
+
+
+def probed(bandwidth: float, flops: float, library: str = "torch") -> BoxProfile:
+    rate = Reading(value=flops, unit="FLOP/s", method=library)
+    made = box(bandwidth=bandwidth, device="cpu")
+    return structs.replace(made, source="probe", flops_per_s={"fp32": rate})
+
+
+@pytest.mark.parametrize("case", ENGINE)
+def test_what_probes_alone_predict_contains_what_the_engine_did(
+    case: tuple[float, float, Weights],
+) -> None:
+    bandwidth, flops, weights = case
+    core = probed(bandwidth, flops)
+    cost = cost_model(core, placed(core, model("smollm2-135m"), weights), kv_dtype="fp32")
+    for tokens, rate in ENGINE[case].items():
+        batch = tokens <= 8
+        told = cost.decode_step_s(tokens, 70 * tokens) if batch else cost.prefill_s(tokens)
+        assert told.low <= tokens / rate <= told.high
+        assert told.mid == pytest.approx(tokens / rate, rel=0.45)
+
+
+def test_what_a_slow_library_multiplied_is_the_least_that_a_box_can_do() -> None:
+    """A plain BLAS reaches a tenth or less: what is quicker by that is still foreseen."""
+    slow, quick = probed(11e9, 2e9, f"sgemm, a {PLAIN}"), probed(11e9, 34e9)
+    shape = placed(slow, model("smollm2-135m"), "same")
+    told, true = (cost_model(each, shape).prefill_s(512) for each in (slow, quick))
+    assert told.low < true.mid < told.mid / 5
 
 
 def test_a_cached_prefix_costs_nothing_to_read_again() -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 import homesplit_probes
 import pytest
 from homesplit_probes import compute, memory, methods, report
-from homesplit_probes.budget import OVER
+from homesplit_probes.budget import OVER, Budget
+from homesplit_probes.report import figure
 
+from homesplit.core.cost import PLAIN
 from homesplit.io.probe_runner import bundle
 
 SOURCES = sorted(Path(homesplit_probes.__file__).parent.glob("*.py"))
@@ -32,7 +34,7 @@ def test_the_bundle_is_the_same_twice_and_runs_without_any_package(tmp_path: Pat
     done = subprocess.run(command, capture_output=True, timeout=180, check=True)
     answer = json.loads(done.stdout.splitlines()[-1])
     assert answer["memory"]["read"]["value"] > 1e8
-    assert answer["memory"]["read"]["method"].startswith("memchr")
+    assert answer["memory"]["read"]["method"].startswith("mem")
     fp32 = answer["flops_per_s"]["fp32"]
     assert fp32["value"] is None or "cblas_sgemm" in fp32["method"]
     assert fp32["value"] is not None or "torch" in fp32["why"]
@@ -99,6 +101,37 @@ def test_of_all_caches_the_largest_count_each_once(tmp_path: Path) -> None:
             (folder / "size").write_text(f"{size}\n")
             (folder / "shared_cpu_list").write_text(f"{cores}\n")
     assert memory.last_level_caches(str(tmp_path)) == [32 << 20, 32 << 20]
+
+
+@pytest.mark.parametrize(
+    ("library", "loaded", "plain"),
+    [
+        ("libblas.so.3", "/usr/lib/x86_64-linux-gnu/blas/libblas.so.3.11.0", True),
+        ("libblas.so.3", "/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3", False),
+        ("", "/home/atlas/numpy/core/_multiarray.so\n/usr/lib/blas/libblas.so.3", True),
+        ("", "/home/atlas/numpy.libs/libscipy_openblas64_-32a4.so", False),
+        ("Accelerate", "", False),
+        # Where the system doesn't tell, nothing is said against it.
+        ("", "", False),
+    ],
+)
+def test_a_plain_blas_is_told_from_a_tuned_one(
+    tmp_path: Path, library: str, loaded: str, plain: bool
+) -> None:
+    lines = [f"7f00-7f01 r-xp 0000 08:01 123 {path}" for path in loaded.splitlines()]
+    (tmp_path / "maps").write_text("\n".join(lines))
+    assert methods.is_plain(library, str(tmp_path / "maps")) is plain
+
+
+def test_what_a_plain_blas_gives_is_told_to_be_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch_module", "numpy_module"):
+        monkeypatch.setattr(compute, name, lambda: None)
+    monkeypatch.setattr(compute, "blas_sgemm", lambda _: (None, "libblas.so.3"))
+    monkeypatch.setattr(compute, "_by_blas", lambda *_: figure([1e9], "FLOP/s", "sgemm"))
+    monkeypatch.setattr(compute, "is_plain", lambda _: True)
+    fp32 = compute.measure_compute(Budget(1.0), None, lambda _: None)["fp32"]
+    assert PLAIN in fp32["method"]
+    assert "several times" in fp32["warnings"][0]
 
 
 def test_a_quota_bounds_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
