@@ -124,12 +124,21 @@ def test_a_plain_blas_is_told_from_a_tuned_one(
 
 
 def test_what_a_plain_blas_gives_is_told_to_be_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plain(_: object) -> bool:
+        return True
+
+    def library(_: object) -> tuple[None, str]:
+        return None, "libblas.so.3"
+
+    def sgemm(*_: object) -> dict[str, object]:
+        return figure([1e9], "FLOP/s", "sgemm")
+
     for name in ("torch_module", "numpy_module"):
         monkeypatch.setattr(compute, name, lambda: None)
-    monkeypatch.setattr(compute, "blas_sgemm", lambda _: (None, "libblas.so.3"))
-    monkeypatch.setattr(compute, "_by_blas", lambda *_: figure([1e9], "FLOP/s", "sgemm"))
-    monkeypatch.setattr(compute, "is_plain", lambda _: True)
-    fp32 = compute.measure_compute(Budget(1.0), None, lambda _: None)["fp32"]
+    monkeypatch.setattr(compute, "blas_sgemm", library)
+    monkeypatch.setattr(compute, "_by_blas", sgemm)
+    monkeypatch.setattr(compute, "is_plain", plain)
+    fp32 = compute.measure_compute(Budget(1.0), None, print)["fp32"]
     assert PLAIN in fp32["method"]
     assert "several times" in fp32["warnings"][0]
 
