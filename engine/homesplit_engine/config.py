@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from homesplit_engine.records import ModeSetting
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+"""0 takes a free one."""
+Count = Annotated[int, Meta(ge=1, lt=2**31)]
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+"""Of nought or less every wait would end before it began, and a loop that waits would not wait."""
 
 
 class ConfigError(Exception):
@@ -37,27 +43,26 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ready_file: str
     """Written (JSON of `WorkerEndpoints`) once the sockets listen and the model is loaded."""
     bind_host: str = "127.0.0.1"
-    control_port: int = 0
-    """0 takes a free port."""
+    control_port: Port = 0
     kv_bind_host: str | None = None
     """The interface that carries the hand-off; None is `bind_host`."""
-    kv_port: int = 0
+    kv_port: Port = 0
     device: str = "cpu"
     dtype: str = "float32"
     weights: str = "same"
     """`same` as `dtype`, or `int8`: linear layers quantised (CPU, float32)."""
     cuda_graphs: bool = True
     """Record decode steps where the device is CUDA; elsewhere it means nothing."""
-    threads: int | None = None
+    threads: Count | None = None
     cpus: tuple[int, ...] | None = None
     """Cores to pin to; None leaves it to the system."""
-    kv_blocks: int | None = None
+    kv_blocks: Count | None = None
     """KV blocks to take; None takes `memory_fraction` of what is free."""
-    memory_fraction: float = 0.5
-    block_tokens: int = 16
-    max_batch_requests: int = 64
-    max_step_tokens: int = 8192
-    max_waiting: int = 256
+    memory_fraction: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    block_tokens: Count = 16
+    max_batch_requests: Count = 64
+    max_step_tokens: Count = 8192
+    max_waiting: Count = 256
     prefix_cache: bool = True
     parent_pid: int | None = None
     """End when this process is gone (local demo); None lives on its own."""
@@ -93,20 +98,20 @@ class RouterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Written (JSON of `RouterEndpoints`) once the HTTP door listens."""
     workers: tuple[WorkerAddress, ...]
     http_host: str = "127.0.0.1"
-    http_port: int = 0
+    http_port: Port = 0
     api_key_file: str | None = None
     setting: ModeSetting = field(default_factory=ModeSetting)
-    max_waiting: int = 512
-    request_deadline_s: float = 600.0
-    detection_s: float = 2.0
+    max_waiting: Count = 512
+    request_deadline_s: Seconds = 600.0
+    detection_s: Seconds = 2.0
     """A worker that has been silent this long counts as lost."""
-    ttft_target_s: float | None = 1.0
-    tpot_target_s: float | None = 0.1
-    first_token_deadline_s: float | None = 60.0
+    ttft_target_s: Seconds | None = 1.0
+    tpot_target_s: Seconds | None = 0.1
+    first_token_deadline_s: Seconds | None = 60.0
     """A request that would wait longer than this for its first token behind others is refused
     at once; a client may ask for less by `x-first-token-deadline-s`. None refuses none.
     Whatever it is, a queue that stands above the TTFT target is cut to that target."""
-    link_bytes_per_s: float | None = None
+    link_bytes_per_s: Annotated[float, Meta(gt=0)] | None = None
     """The boxes' measured payload rate, either way; None lets `auto` learn it."""
     loopback: bool = False
     """True when all workers are on this machine: measures no network."""

@@ -25,6 +25,10 @@ internet gets its packages from this machine: fetch them ahead, while this machi
 with --fetch-only (and the weights with `homesplit model get`)."""
 
 
+_MOST = {"threads": 4_096, "kv_blocks": 2**31 - 1, "port": 65_533}
+"""Three ports follow one another."""
+
+
 def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
@@ -74,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
             return _fetch_only(ctx, args)
         if not args.boxes or not args.model:
             raise UsageError("Give --boxes and --model.", do_next="See: homesplit up --help")
+        _check_figures(args)
         boxes = tuple(name.strip() for name in args.boxes.split(",") if name.strip())
         setting = setting_from(args.mode, args)
         options = UpOptions(
@@ -96,6 +101,15 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(deployment_lines(deployment)))
     return 0
+
+
+def _check_figures(args: argparse.Namespace) -> None:
+    """Raises UsageError, before a box is reached, for what no worker could do anything with."""
+    for name, most in _MOST.items():
+        value: int | None = getattr(args, name)
+        if value is not None and not 1 <= value <= most:
+            word = name.replace("_", "-")
+            raise UsageError(f"--{word} {value}: it lies between 1 and {most:,}.")
 
 
 def _show(plan: DeployPlan, args: argparse.Namespace) -> int:
