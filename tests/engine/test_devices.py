@@ -283,7 +283,7 @@ def test_a_hand_off_reads_each_layer_behind_the_mark_that_was_made_when_it_was_s
     marks = _Marks()
     pool.threads = marks
     sender = Sender(zmq.Context.instance(), box="a", fingerprint="f", pool=pool, ended=_nothing)
-    outgoing = cast(Outgoing, SimpleNamespace())
+    outgoing = cast(Outgoing, SimpleNamespace(target=SimpleNamespace(reservation_id="r")))
     sender.layer_done(outgoing, 0, 0, 4)
     sender.layer_done(outgoing, 1, 0, 4)
     sender.layer_done(outgoing, 1, 4, 4)

@@ -65,7 +65,7 @@ def _nothing(*_: Any) -> None:
 
 
 def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares() -> None:
-    """Two of 8 tokens each, of both of which 4 are sent; a token is 128 bytes."""
+    """Two of 8 tokens each, of both of which 4 are sent then; a token is 128 bytes."""
     context: zmq.Context[Any] = zmq.Context()
     gate = Gatekeeper(context, {}, {KV_DOMAIN: "sesame"})
     listening = kv_listening_socket(context, max_bytes=2**20, hwm=100)
@@ -73,7 +73,6 @@ def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares() -> No
     shape = KvShape(kv_heads=(2, 2), head_dim=(4, 4), dtype=torch.float32)
     pool = KvPool(shape, blocks_total=2, block_tokens=8, device=torch.device("cpu"))
     sender = Sender(context, box="a", fingerprint="f", pool=pool, ended=_nothing)
-    sender.start()
     for number, name in enumerate(("first", "second")):
         target = HandoffTarget(
             reservation_id=name,
@@ -89,13 +88,18 @@ def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares() -> No
         outgoing.place = pool.place([number])
         for layer in range(2):
             sender.layer_done(outgoing, layer, 0, 4)
-    told: list[tuple[str, int, int]] = []
+
+    def told() -> list[tuple[str, int, int]]:
+        return [(one.request_id, one.left_bytes, one.ahead_bytes) for one in sender.sending()]
+
+    waiting = told()
+    sender.start()
     end_s = time.monotonic() + 60
-    while told != [("first", 512, 0), ("second", 512, 512)] and time.monotonic() < end_s:
+    while (sent := told()) != [("first", 512, 0), ("second", 512, 512)]:
+        assert time.monotonic() < end_s, sent
         time.sleep(0.01)
-        told = [(one.request_id, one.left_bytes, one.ahead_bytes) for one in sender.sending()]
     for part in (sender, gate):
         part.stop_soon()
         part.join()
     context.destroy(linger=0)
-    assert told == [("first", 512, 0), ("second", 512, 512)]
+    assert waiting == [("first", 1024, 0), ("second", 1024, 1024)]

@@ -189,6 +189,9 @@ class Sender:
         self._poller.register(self._waker.fd, zmq.POLLIN)
         self._peers: dict[tuple[str, str], _Peer] = {}
         self._waiting: dict[str, Outgoing] = {}
+        """Those that were opened, by reservation."""
+        self._begun: dict[str, Outgoing] = {}
+        """Those of which something is in the pool, in the order in which they are sent."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kv-sender", daemon=True)
 
@@ -208,11 +211,11 @@ class Sender:
     # ------------------------------------------------------------------ from other threads
 
     def sending(self) -> list[Sending]:
-        """The hand-offs under way."""
+        """The hand-offs under way, and those that wait for them."""
         found: list[Sending] = []
         unsent: dict[tuple[str, str], int] = {}
         # Prompts are read one after the other, and what is read first is sent first.
-        for outgoing in list(self._waiting.values()):
+        for outgoing in list(self._begun.values()):
             door, own = _door(outgoing.target), self._unsent(outgoing)
             found.append(self._left(outgoing, own, unsent.get(door, 0)))
             unsent[door] = unsent.get(door, 0) + own
@@ -234,7 +237,8 @@ class Sender:
 
     def _left(self, outgoing: Outgoing, unsent: int, ahead: int) -> Sending:
         peer = self._peers.get(_door(outgoing.target))
-        on_the_way = 0 if peer is None else peer.unacknowledged(outgoing.ends_at)
+        upto = outgoing.ends_at if outgoing.opened or peer is None else peer.given_bytes
+        on_the_way = 0 if peer is None else peer.unacknowledged(upto)
         return Sending(
             request_id=outgoing.request_id, left_bytes=unsent + on_the_way, ahead_bytes=ahead
         )
@@ -242,6 +246,7 @@ class Sender:
     def layer_done(self, outgoing: Outgoing, layer: int, start: int, end: int) -> None:
         """K and V of tokens [start, end) of one layer are in the pool."""
         if start < end:
+            self._begun.setdefault(outgoing.target.reservation_id, outgoing)
             piece = Piece(layer=layer, layers=1, start=start, end=end)
             self._note(Layer(outgoing, piece, self._pool.threads.mark()))
 
@@ -269,7 +274,9 @@ class Sender:
             self._hear()
             while self._notes and not self._stopping.is_set():
                 note = self._notes.popleft()
-                if not note.outgoing.over:
+                if note.outgoing.over:
+                    self._begun.pop(note.outgoing.target.reservation_id, None)
+                else:
                     self._work(note)
                 self._hear()
         for peer in self._peers.values():
@@ -482,6 +489,7 @@ class Sender:
     def _end(self, outgoing: Outgoing, *, committed: bool, why: str | None) -> None:
         outgoing.over = True
         self._waiting.pop(outgoing.target.reservation_id, None)
+        self._begun.pop(outgoing.target.reservation_id, None)
         end_s = time.monotonic()
         prefill_end_s = end_s if outgoing.prefill_end_s is None else outgoing.prefill_end_s
         event = TransferEvent(
