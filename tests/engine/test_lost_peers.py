@@ -227,10 +227,10 @@ def test_a_worker_ends_with_the_process_it_belongs_to(tmp_path: Path, model: Pat
     worker = WorkerProcess(tmp_path, keys["A"], keys["router"], model, parent_pid=parent.pid)
     try:
         worker.connect()
-        parent.kill()
-        parent.wait()
+        parent.kill()  # and nobody asks after it, as in a container without an init
         assert worker.process.wait(timeout=END_S) == 0
     finally:
         worker.stop()
+        parent.wait()
         if parent.stdin is not None:
             parent.stdin.close()

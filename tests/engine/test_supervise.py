@@ -21,6 +21,7 @@ from homesplit_engine.config import (
     write_ready,
 )
 from homesplit_engine.keys import make_keys, write_keys
+from homesplit_engine.parent import Parent
 from homesplit_engine.supervise import FIRST_PAUSE_S, LONG_LIFE_S, MOST_PAUSE_S, next_pause_s
 
 from tests.engine.router_kit import make_tokenizer
@@ -41,6 +42,21 @@ def test_the_pause_doubles_up_to_a_most_and_begins_anew_after_a_long_life(
     last_s: float | None, lived_s: float, pause_s: float
 ) -> None:
     assert next_pause_s(last_s, lived_s) == pause_s
+
+
+def test_who_has_ended_lives_no_more_whether_or_not_anybody_asked_after_it() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    parent = Parent(process.pid)
+    assert parent.lives
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not parent.lives
+    process.wait()
+    assert not parent.lives
+    with pytest.raises(ConfigError, match="no such process"):
+        Parent(process.pid)
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 class Supervised:

@@ -23,6 +23,7 @@ from homesplit_engine.config import (
 from homesplit_engine.farewell import Keeper
 from homesplit_engine.keys import is_key, read_keys
 from homesplit_engine.open_files import allow_open_files
+from homesplit_engine.parent import Parent
 from homesplit_engine.router.answer import Reader
 from homesplit_engine.router.desk import Desk
 from homesplit_engine.router.door_log import door_log
@@ -129,33 +130,24 @@ async def _first_health(fleet: Fleet, health: Health) -> None:
 
 async def _run(config: RouterConfig, keeper: Keeper | None, after: str | None) -> None:
     stop = asyncio.Event()
+    parent = None if config.parent_pid is None else Parent(config.parent_pid)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with serving(config, keeper, after) as url:
         log.info("listening on %s", url)
         write_ready(Path(config.ready_file), RouterEndpoints(pid=os.getpid(), url=url))
-        await _until_stopped(stop, config.parent_pid)
+        await _until_stopped(stop, parent)
 
 
-async def _until_stopped(stop: asyncio.Event, parent_pid: int | None) -> None:
+async def _until_stopped(stop: asyncio.Event, parent: Parent | None) -> None:
     """Return when told to stop, or when the parent that was named is gone."""
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), PARENT_LOOK_S)
-        if parent_pid is not None and not _lives(parent_pid):
-            log.warning("process %d, which started this router, is gone", parent_pid)
+        if parent is not None and not parent.lives:
+            log.warning("the process that started this router is gone")
             return
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def main(

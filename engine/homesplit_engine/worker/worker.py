@@ -10,17 +10,17 @@ from __future__ import annotations
 import os
 import secrets
 
-import psutil
 import zmq
 
 from homesplit_engine.cache import KvPool
-from homesplit_engine.config import ConfigError, Keys, WorkerConfig, WorkerEndpoints
+from homesplit_engine.config import Keys, WorkerConfig, WorkerEndpoints
 from homesplit_engine.control import ControlDoor
 from homesplit_engine.graphs import why_no_graphs
 from homesplit_engine.handoff.receiver import Receiver
 from homesplit_engine.handoff.senders import Senders
 from homesplit_engine.keys import ROUTER
 from homesplit_engine.model import LoadedModel
+from homesplit_engine.parent import Parent
 from homesplit_engine.runner import Runner
 from homesplit_engine.wire import sockets
 from homesplit_engine.wire.messages import ToRouter
@@ -42,7 +42,7 @@ class Worker:
     ) -> None:
         self._config = config
         self._keys = keys
-        self._parent = _parent(config.parent_pid)
+        self._parent = None if config.parent_pid is None else Parent(config.parent_pid)
         self.state = State(config, keys, loaded, blocks_total)
         graphs = config.cuda_graphs and why_no_graphs(loaded) is None
         pool = KvPool(
@@ -140,7 +140,7 @@ class Worker:
     def _tick(self) -> None:
         """A few times a second: deadlines, and whether the process it belongs to is there."""
         self._intake.end_overdue()
-        if self._parent is not None and not self._parent.is_running():
+        if self._parent is not None and not self._parent.lives:
             self.state.stop_soon()
 
     def _tell(self, message: ToRouter) -> None:
@@ -148,13 +148,3 @@ class Worker:
 
     def _tell_failed(self, request_id: str, kind: FailureKind, what: str) -> None:
         self._control.tell(failed_message(request_id, kind, what))
-
-
-def _parent(pid: int | None) -> psutil.Process | None:
-    """The process to live with; a process of the same number started later is not it."""
-    if pid is None:
-        return None
-    try:
-        return psutil.Process(pid)
-    except psutil.NoSuchProcess as error:
-        raise ConfigError(f"parent_pid {pid}: there is no such process") from error
