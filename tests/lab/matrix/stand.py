@@ -119,6 +119,11 @@ class Stand:
         """Start a box's worker under its supervisor."""
         self._spawn(box, box, "worker")
 
+    def start_again(self, name: str) -> None:
+        """Start a worker or the router whose supervisor is gone."""
+        self._running.pop(name).wait(15)
+        self._spawn(ROUTER_BOX if name == "router" else name, name, _role(name))
+
     def start_router_anew(self) -> None:
         """End the router in good order and start another, which knows no rates; raises LabError."""
         process, since = self._running.pop("router"), len(self.traffic.events)
@@ -250,6 +255,10 @@ class Stand:
                 cwd=CHECKOUT,
                 env=environment,
             )
+
+
+def _role(name: str) -> str:
+    return "router" if name == "router" else "worker"
 
 
 def end_in_good_order_when_told() -> None:
