@@ -281,6 +281,8 @@ def seconds_text(value: float | None) -> str:
 
 
 def seconds_against(one: float | None, other: float | None) -> str:
-    """`0.2 s against 0.3 s`, or `0.2 s in both` where they read alike."""
+    """`0.2 s against 0.3 s`, or `0.2 s in both` where they read alike; `70 ms against 110 ms`."""
     told = [seconds_text(value) for value in (one, other)]
+    if one and other and min(one, other) < 0.09995 and max(one, other) < 0.9995:
+        told = [f"{value * 1000:.3g} ms" for value in (one, other)]
     return f"{told[0]} in both" if told[0] == told[1] else f"{told[0]} against {told[1]}"

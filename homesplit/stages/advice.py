@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from homesplit.core.candidates import Asked
 from homesplit.core.elsewhere import Atlas, PlanMap, open_atlas
 from homesplit.core.plan import Plan
 from homesplit.errors import HomesplitError
@@ -124,6 +125,7 @@ class _Desk:
 
     def __init__(self) -> None:
         self._key: tuple[PlanQuestion, str] | None = None
+        self._asked: tuple[Asked, str] | None = None
         self._atlas: Atlas | None = None
 
     def answer(self, query: Query) -> Reply:
@@ -132,14 +134,20 @@ class _Desk:
         if query.other is None:
             return Reply(plan=make_plan(ctx, query.question))
         key = (query.question, query.other)
-        if key != self._key:
-            self._atlas = open_atlas(read_question(ctx, query.question), query.other)
+        # The same question has another map once a run has calibrated its boxes: axes read anew.
+        if query.cell is None or key != self._key:
+            self._open((read_question(ctx, query.question), query.other))
             self._key = key
         if self._atlas is None:
             return Reply()
         if query.cell is None:
             return Reply(map=self._atlas.map)
         return Reply(mode=self._atlas.cell(*query.cell))
+
+    def _open(self, asked: tuple[Asked, str]) -> None:
+        if asked != self._asked:
+            self._atlas = open_atlas(*asked)
+            self._asked = asked
 
 
 def serve() -> None:

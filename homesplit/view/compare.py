@@ -58,7 +58,8 @@ def table(state: RunState, width: int, *, tall: bool = True) -> Lines:
     apart = [EMPTY] if tall else []
     rows: list[Line] = [*_heads(columns, state, label, cell)]
     for name, measured, predicted, usual, best in _FIGURES:
-        show = usual or rates_in_one_unit(_goodputs(state, columns))
+        unit, show = ("", usual) if usual else rates_in_one_unit(_goodputs(state, columns))
+        name = f"{name} {unit}".rstrip()
         rows.extend(apart)
         rows.append(_measured_row(name, columns, measured, show, best, label, cell))
         rows.append(_predicted_row(state, columns, predicted, show, label, cell))
@@ -134,8 +135,8 @@ def _goodputs(state: RunState, columns: tuple[Column, ...]) -> list[float | None
     return measured + [_predicted(state, mode, prefill, run, key) for mode, prefill, run in columns]
 
 
-def rates_in_one_unit(rates_per_s: Sequence[float | None]) -> Show:
-    """How requests per second are written, so that these can be compared at a glance."""
+def rates_in_one_unit(rates_per_s: Sequence[float | None]) -> tuple[str, Show]:
+    """The unit, and how requests per second are written in it, to be compared at a glance."""
     top = max((rate for rate in rates_per_s if rate is not None), default=0.0)
     times, unit = (60.0, "min") if 0.0 < top < 0.1 else (1.0, "s")
     places = 2 if top * times < 10 else 0
@@ -144,9 +145,9 @@ def rates_in_one_unit(rates_per_s: Sequence[float | None]) -> Show:
         places += 1  # what is little must not read as nothing
 
     def show(rate: float | None) -> str:
-        return numbers.MISSING if rate is None else f"{rate * times:,.{places}f} req/{unit}"
+        return numbers.MISSING if rate is None else f"{rate * times:,.{places}f}"
 
-    return show
+    return f"req/{unit}", show
 
 
 _FIGURES: tuple[tuple[str, Callable[[CompareRun], float | None], str, Show | None, int], ...] = (
@@ -175,7 +176,7 @@ def _measured_row(
     values = [measured(run) if run is not None else None for _, _, run in columns]
     known = [value for value in values if value is not None]
     best = (max(known) if better > 0 else min(known)) if len(known) > 1 else None
-    parts = [*fit(line(Span(f"{name:<15}", "strong"), Span("meas.", "dim")), label)]
+    parts = [*fit(line(Span(f"{name:<16}", "strong"), Span("meas.", "dim")), label)]
     for value, (_, _, run) in zip(values, columns, strict=True):
         text = show(value) if run is not None else "…"
         first = value is not None and value == best
@@ -195,7 +196,7 @@ def _measured_row(
 def _predicted_row(
     state: RunState, columns: tuple[Column, ...], key: str, show: Show, label: int, cell: int
 ) -> Line:
-    parts = [*fit(line(" " * 15, Span("pred.", "dim")), label)]
+    parts = [*fit(line(" " * 16, Span("pred.", "dim")), label)]
     for mode, prefill, run in columns:
         value = _predicted(state, mode, prefill, run, key)
         parts.extend(fit(line("  ", Span(show(value), "dim")), cell))

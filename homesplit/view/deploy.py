@@ -138,7 +138,7 @@ def _step(step: Progress, width: int, *, over: bool) -> Line:
     if step.total is None:
         return crop((*name, Span(clean(step.sentence), "dim")), width)
     share = step.done / step.total if step.total else 1.0
-    left = f", {numbers.seconds(step.left_s)} left" if step.left_s and not finished else ""
+    left = f", {numbers.left(step.left_s)} left" if step.left_s and not finished else ""
     told = f" {_amount(step)}{left}"
     if len(told) + LEAST_BAR > width - 16:
         told = f" {_share(step)}{left}"

@@ -149,7 +149,9 @@ def _line(use: LinkUse, width: int) -> Line:
         parts.append(Span(f" {share * 100:.0f} % of {numbers.link_rate(known)}", ""))
     else:
         parts.append(Span(f"({use.why})", "dim"))
-    parts.append(Span(f"  {use.handoffs} in 60 s, {numbers.size(use.bytes)} ", "dim"))
+    told = f"  {use.handoffs} hand-offs in 60 s, {numbers.size(use.bytes)} "
+    if width_of((*parts, Span(told))) <= width:
+        parts.append(Span(told, "dim"))
     if width >= 100:
         left = width - width_of(tuple(parts))
         top = max(use.history) or 1.0

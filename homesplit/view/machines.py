@@ -348,7 +348,10 @@ def _measure(label: str, reading: Reading, top: float, show: Show, role: str, wi
         why = Span(f"{numbers.MISSING} {clean(reading.why or '')}", "dim")
         return (crop((*head, why), width),)
     drawn = bar(reading.value / top if top else 0, max(width - 16 - 20, 4), f"bar-{role}")
-    return (crop((*head, *drawn, Span(" "), *_figure(reading, show)), width),)
+    figure, spread = _figure(reading, show)
+    told = (*head, *drawn, Span(" "), figure)
+    whole = (*told, spread)
+    return (crop(whole if width_of(whole) <= width else told, width),)
 
 
 def _measure_tall(

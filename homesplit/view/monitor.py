@@ -51,13 +51,15 @@ def recent(engine: Engine, now_s: float, span_s: float = SPAN_S) -> tuple[Done, 
     )
 
 
-def span_words(engine: Engine, now_s: float) -> str:
-    """Which requests the figures are of."""
+def span_words(engine: Engine, now_s: float, room: int = 99) -> str:
+    """Which requests the figures are of, in at most `room` characters."""
     since = switched_s(engine)
     if since is None or now_s - since >= SPAN_S:
-        return "last 60 s"
+        return f"last {SPAN_S:.0f} s"
     mode = engine.setting.mode if engine.setting else "the switch"
-    return f"{max(now_s - since, 0):.0f} s of {mode}"
+    lasted_s = max(now_s - since, 0)
+    told = f"{lasted_s:.0f} s of {mode}"
+    return told if len(told) <= room else f"last {lasted_s:.0f} s"
 
 
 def inside(done: Done, targets: Targets) -> bool:
@@ -199,20 +201,18 @@ def _box_line(state: RunState, name: str, width: int) -> Line:
     if status is None:
         return crop((*head, Span("no status yet", "dim")), width)
     used = 1 - status.blocks_free / status.blocks_total if status.blocks_total else 0.0
-    return crop(
-        (
-            *head,
-            *fit(line(f"{status.running} running, {status.waiting} waiting"), 24),
-            Span("KV ", "dim"),
-            *bar(used, max(min(width - 70, 24), 6), "decode"),
-            Span(f" {used * 100:3.0f} % used  "),
-            *_power_spans(status),
-        ),
-        width,
+    told = (
+        *head,
+        *fit(line(f"{status.running} running, {status.waiting} waiting"), 24),
+        Span("KV ", "dim"),
+        *bar(used, max(min(width - 70, 24), 6), "decode"),
+        Span(f" {used * 100:3.0f} % used  "),
     )
+    return crop(_with_power(told, status, width), width)
 
 
-def _power_spans(status: WorkerStatus) -> Line:
+def _with_power(told: Line, status: WorkerStatus, width: int) -> Line:
     if status.power_w is not None:
-        return (Span(numbers.watts(status.power_w)),)
-    return (Span(f"power – ({clean(status.power_why or 'not told')})", "dim"),)
+        return (*told, Span(numbers.watts(status.power_w)))
+    why = f" ({clean(status.power_why or 'not told')})"
+    return as_fits((*told, Span("power not measured", "dim")), why, width, "dim")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from homesplit.core.events import EntryWritten
 from homesplit.core.state import RunState
 from homesplit.view import numbers
-from homesplit.view.spans import Line, Span, clean, crop, fit, line
+from homesplit.view.spans import Line, Lines, Span, clean, crop, fit, line, wrap
 
 EMPTY_NOTEBOOK = (
     "The notebook is empty. Every probe, plan, load and comparison writes an entry here by "
@@ -24,6 +24,12 @@ KIND_MARKS: dict[str, str] = {
 def rows(state: RunState, width: int) -> tuple[tuple[str, Line], ...]:
     """Entries newest first: id and row of each."""
     return tuple((entry.id, _row(entry, width)) for entry in _newest_first(state.entries))
+
+
+def in_full(state: RunState, entry_id: str | None, width: int) -> Lines:
+    """The sentence of one entry, whole; nothing where there is no such entry."""
+    found = next((entry for entry in state.entries if entry.id == entry_id), None)
+    return wrap(found.sentence or numbers.MISSING, width) if found is not None else ()
 
 
 def _newest_first(entries: tuple[EntryWritten, ...]) -> list[EntryWritten]:

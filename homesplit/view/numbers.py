@@ -42,6 +42,11 @@ def seconds(value: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def left(value: float) -> str:
+    """How long something still takes, which nobody knows to the tenth: `7 s`, `2 min 05 s`."""
+    return f"{max(round(value), 1)} s" if value < 99.5 else seconds(value)
+
+
 def size(value: float | None) -> str:
     """Bytes in the decimal units that sentences use too: `36 MB`, `1.5 GB`."""
     if value is None:

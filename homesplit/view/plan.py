@@ -28,7 +28,7 @@ def question_rows(choices: Choices, width: int) -> tuple[tuple[str, Line], ...]:
     """The question's knobs: id and drawn row of each."""
     ttft, tpot = choices.targets.ttft_s, choices.targets.tpot_s
     own = choices.workload is None
-    asked = "as in the workload"
+    asked = "as in workload" if width >= 30 else "workload's"
     rows: list[tuple[str, str, str, bool]] = [
         ("boxes", "boxes", " + ".join(choices.boxes) or "none chosen (1)", True),
         ("model", "model", choices.model, True),
@@ -372,7 +372,7 @@ def flips(plan: Plan, width: int) -> Lines:
 def guesses(plan: Plan, width: int) -> Lines:
     """What the advice had to guess."""
     if not plan.guesses:
-        return (line(Span("Nothing was guessed: every figure was measured or given.", "dim")),)
+        return wrap("Nothing was guessed: every figure was measured or given.", width, "dim")
     rows: list[Line] = []
     for guess in plan.guesses:
         told = wrap(guess, width - 2, "dim")

@@ -174,7 +174,7 @@ def _work_line(name: str, stage: StageState, latest: Progress | None, width: int
     parts.append(Span(clean(f"{where}{latest.sentence or latest.step}")))
     if latest.left_s is None:
         return tuple(parts)
-    left = Span(f"  {numbers.seconds(latest.left_s)} left", "dim")
+    left = Span(f"  {numbers.left(latest.left_s)} left", "dim")
     return (*crop(tuple(parts), width - width_of((left,))), left)
 
 
@@ -186,7 +186,7 @@ def unheard(state: RunState, width: int) -> Line:
         return ()
     latest = told[-1]
     why = latest.sentence.rstrip(".")
-    again = f", tried again in {numbers.seconds(latest.left_s)}" if latest.left_s else ""
+    again = f", tried again in {numbers.left(latest.left_s)}" if latest.left_s else ""
     return crop(
         line(
             Span(" ! ", "warn"),

@@ -7,12 +7,13 @@ from statistics import median
 
 from homesplit.core.engine_state import Engine
 from homesplit.view import numbers
-from homesplit.view.spans import Line, Span, line
+from homesplit.view.spans import Line, Lines, Span, crop, line, width_of
 from homesplit.view.watch import Stall, Step, Wait, Watch, moved_transfers
 
 MOST = 0.5
 """What explains less than this share of a wait is not its cause."""
 USUAL_STEPS = 200
+BECAUSE = ": "
 
 
 def sentence(stall: Stall | None, watch: Watch, engine: Engine) -> Line:
@@ -26,8 +27,20 @@ def sentence(stall: Stall | None, watch: Watch, engine: Engine) -> Line:
         Span("✗ ", "bad"),
         f"{who} on {stall.box} waited ",
         Span(numbers.seconds(length_s), "strong"),
-        f": {why}",
+        f"{BECAUSE}{why}",
     )
+
+
+def sentence_lines(stall: Stall | None, watch: Watch, engine: Engine, width: int) -> Lines:
+    """The sentence; its cause on a line of its own where both do not fit one."""
+    whole = sentence(stall, watch, engine)
+    if width_of(whole) <= width:
+        return (whole,)
+    *who, why = whole
+    if not why.text.startswith(BECAUSE):
+        return (crop(whole, width),)
+    cause = line("  ", why.text.removeprefix(BECAUSE))
+    return crop((*who, Span(BECAUSE)), width), crop(cause, width)
 
 
 def explained(stall: Stall, watch: Watch, engine: Engine) -> tuple[tuple[Wait, ...], str]:

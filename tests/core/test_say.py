@@ -49,6 +49,8 @@ def test_two_figures_that_read_alike_are_the_same_in_both() -> None:
     assert seconds_against(0.2001, 0.2004) == "0.2 s in both"
     assert seconds_against(0.2, 0.3) == "0.2 s against 0.3 s"
     assert seconds_against(None, 0.3) == "no data against 0.3 s"
+    assert seconds_against(0.07, 0.11) == "70 ms against 110 ms"
+    assert seconds_against(0.07, 1.5) == "70 ms against 1.5 s"
 
 
 def test_names_are_listed_as_people_write_them() -> None:

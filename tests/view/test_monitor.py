@@ -70,6 +70,7 @@ def test_requests_of_the_mode_before_the_switch_are_left_out() -> None:
 def test_the_span_says_how_much_of_the_mode_was_seen() -> None:
     engine = Engine(setting=SWITCH.setting, switches=(SWITCH,))
     assert span_words(engine, 62.0) == "12 s of split"
+    assert span_words(engine, 62.0, 10) == "last 12 s"
     assert span_words(engine, 200.0) == "last 60 s"
 
 

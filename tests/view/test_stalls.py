@@ -29,6 +29,21 @@ def test_a_long_prefill_between_two_tokens_is_the_cause() -> None:
     assert sentence == "✗ 1 answer on a waited 2.05 s: a was reading a prompt of 500 tokens"
 
 
+def test_a_cause_that_does_not_fit_beside_the_wait_has_a_line_of_its_own() -> None:
+    watch = Watch()
+    engine = after(Engine(), (decode(0, 1, "r1"), prefill(1, 3, "r2", 500), decode(3, 3.1, "r1")))
+    watch.take(engine, TARGET_S)
+    (stall,) = watch.stalls_since(-100.0, 3.1)
+    told = [
+        plain(stalls.sentence_lines(stall, watch, engine, width)).split("\n") for width in (99, 40)
+    ]
+    assert told == [
+        ["✗ 1 answer on a waited 2.10 s: a was reading a prompt of 500 tokens"],
+        ["✗ 1 answer on a waited 2.10 s:", "  a was reading a prompt of 500 tokens"],
+    ]
+    assert len(stalls.sentence_lines(None, watch, engine, 40)) == 1
+
+
 def test_tokens_within_the_target_are_no_stall() -> None:
     assert told(decode(0, 1, "r1"), decode(1, 1.05, "r1"), now_s=1.05) == []
 

@@ -36,7 +36,7 @@ def silence(sentence: str, left_s: float | None = None) -> events.Progress:
 def test_an_engine_that_is_not_heard_is_told_until_it_is_again() -> None:
     assert unheard() == ""
     lost = silence("the router can't be reached.", 2.0)
-    told = " ! the engine on borea is not heard, tried again in 2.00 s: the router can't be reached"
+    told = " ! the engine on borea is not heard, tried again in 2 s: the router can't be reached"
     assert unheard(lost) == told
     assert unheard(lost, silence("")) == ""
     assert len(unheard(lost, width=40)) == 40

@@ -184,7 +184,7 @@ class MonitorScreen(StageScreen):
         if self.state.choices.targets.tpot_s is None:
             return strips
         stall = timeline.newest_stall(self._watch, now_s, window_s)
-        return (*strips, crop(stalls.sentence(stall, self._watch, engine), width))
+        return (*strips, *stalls.sentence_lines(stall, self._watch, engine, width))
 
     def _chart_lines(self, which: str, width: int, height: int) -> Lines:
         targets = self.state.choices.targets
@@ -231,7 +231,7 @@ class MonitorScreen(StageScreen):
         now_s = self.now_s
         self._minute = monitor.recent(self.state.engine, now_s)
         self._seen = Seen(self._minute, prompt_classes(self.state.load))
-        span = monitor.span_words(self.state.engine, now_s)
+        span = monitor.span_words(self.state.engine, now_s, self.size.width // 4 - 6)
         for which in (*TILES, "goodput"):
             tile = self.query_one(f"#tile-{which}", LinesView)
             tile.redraw()

@@ -20,7 +20,7 @@ from homesplit.tui.widgets.lines import Draw, LinesView
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import notebook
 from homesplit.view.entry_page import entry_page
-from homesplit.view.spans import clean, wrap
+from homesplit.view.spans import Lines, clean, wrap
 
 
 class NotebookScreen(StageScreen):
@@ -41,6 +41,17 @@ class NotebookScreen(StageScreen):
             panel.border_title = "Notebook, newest first"
             yield LinesView(lambda w, h: wrap(notebook.EMPTY_NOTEBOOK, w, "dim"), id="no-entries")
             yield Rows(id="entries")
+        with Vertical(classes="panel", id="in-full") as whole:
+            whole.border_title = "This entry"
+            whole.border_subtitle = "enter opens its charts and all of it"
+            yield LinesView(self._in_full, id="entry-lines")
+
+    def _in_full(self, width: int, height: int) -> Lines:
+        return notebook.in_full(self.state, self.query_one("#entries", Rows).current, width)
+
+    @on(Rows.Moved, "#entries")
+    def _moved(self) -> None:
+        self.query_one("#entry-lines", LinesView).redraw()
 
     def show_body(self) -> None:
         """Entries as they are now."""
@@ -50,6 +61,8 @@ class NotebookScreen(StageScreen):
         self.query_one("#notebook").border_subtitle = Content(told)
         rows.display = bool(self.state.entries)
         self.query_one("#no-entries").display = not self.state.entries
+        self.query_one("#in-full").display = rows.display
+        self._moved()
         if rows.display and self.focused is None:
             rows.focus()
 

@@ -103,7 +103,7 @@ class PlanScreen(StageScreen):
     def show_body(self) -> None:
         """Question, advice and chart as they are now."""
         rows = self.query_one("#question-rows", Rows)
-        rows.set_rows(view.question_rows(self.state.choices, 26 if self.size.width < 100 else 34))
+        rows.set_rows(view.question_rows(self.state.choices, 28 if self.size.width < 100 else 34))
         plan = self.state.plan
         for name in _PARTS:
             self.query_one(f"#{name}", LinesView).redraw()
