@@ -86,12 +86,12 @@ def winner(position: Position, scene: Scene, workload: Workload) -> Mode:
 
 def _first_flip(position: Position, quantity: _Quantity, outward: Sequence[float]) -> Flip | None:
     inside = quantity.here
-    for value in outward:
+    for place, value in enumerate(outward):
         mode = _mode_at(position, quantity, value)
         if mode is None:
             return None
         if mode != position.mode:
-            return _narrowed(position, quantity, inside, value, mode)
+            return _narrowed(position, quantity, inside, value, mode, outward[place:])
         inside = value
     return None
 
@@ -104,9 +104,17 @@ def _mode_at(position: Position, quantity: _Quantity, value: float) -> Mode | No
 
 
 def _narrowed(
-    position: Position, quantity: _Quantity, inside: float, outside: float, mode: Mode
+    position: Position,
+    quantity: _Quantity,
+    inside: float,
+    outside: float,
+    mode: Mode,
+    beyond: Sequence[float],
 ) -> Flip:
-    """Halves the gap between the last value that keeps the mode and the first that flips it."""
+    """Halves the gap between the last value that keeps the mode and the first that flips it.
+
+    Of the values `beyond` it is told where the other mode wins no longer.
+    """
     for _ in range(ROUNDS if quantity.between else 0):
         middle = math.sqrt(inside * outside)
         if quantity.whole:
@@ -119,10 +127,26 @@ def _narrowed(
         else:
             outside, mode = middle, found
     word = "from" if outside > quantity.here else "down to"
-    sentence = f"{quantity.told(outside)}: {mode} wins ({word} here on, all else unchanged)."
+    again = _no_longer(position, quantity, mode, beyond)
+    until = "" if again is None else f", but no longer {again}"
+    sentence = f"{quantity.told(outside)}: {mode} wins ({word} here on{until}, all else unchanged)."
     return Flip(
         quantity=quantity.name, value=outside, unit=quantity.unit, mode=mode, sentence=sentence
     )
+
+
+def _no_longer(
+    position: Position, quantity: _Quantity, mode: Mode, beyond: Sequence[float]
+) -> str | None:
+    """The first of these values at which another mode wins, in words; None where none does."""
+    for value in beyond:
+        found = _mode_at(position, quantity, value)
+        if found is None:
+            return None
+        if found != mode:
+            said = quantity.told(value)
+            return said[0].lower() + said[1:]
+    return None
 
 
 def _quantities(position: Position) -> list[_Quantity]:

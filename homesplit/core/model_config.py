@@ -15,6 +15,7 @@ from msgspec import structs
 
 from homesplit.core.config_reader import KV_KEYS, QUERY_KEYS, Config, ConfigReader, Heads
 from homesplit.core.model_parameters import count_parameters, mamba_heads_width
+from homesplit.core.not_decoders import refuse_encoders
 from homesplit.core.shape import (
     LayerGroup,
     ModelShape,
@@ -86,6 +87,7 @@ def shape_from_config(
     and beat what the config implies; `dtype` overrides the config's. Raises ProfileError
     naming the missing key.
     """
+    refuse_encoders(config, source)
     text = text_part(config)
     read = ConfigReader(text, source)
     groups = layer_groups(read)

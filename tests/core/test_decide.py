@@ -21,7 +21,7 @@ from homesplit.core.plan import Plan
 from homesplit.core.predict import Effort, Outlook, outlook
 from homesplit.core.profile_files import parse_rate
 from homesplit.core.reading import stated
-from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload
+from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload, fixed_lengths
 from homesplit.io.paths import user_paths
 from homesplit.io.profiles import load_link, load_model
 
@@ -303,6 +303,28 @@ def test_a_link_just_too_slow_flips_with_fewer_bytes_a_number() -> None:
     wires = [flip for flip in flips if flip.quantity == "kv_wire"]
     assert [(flip.mode, flip.value) for flip in wires] == [("split", 1.0)]
     assert "not exact" in wires[0].sentence
+
+
+def test_a_flip_says_where_it_ends() -> None:
+    """Longer prompts make two boxes win, until none is inside its target any more."""
+    targets = Targets(ttft_s=1.0, tpot_s=None)
+    work = fixed_lengths(500, 20, name="w", arrivals=Arrivals(rate_requests_per_s=2.0))
+    asked = ask(work=work, targets=targets)
+    scene = build_scene(asked)
+    able = tuple(each for each in arrangements(asked, scene) if each.setting.prefill == "whole")
+    here = Position(
+        scene=scene,
+        arrangements=able,
+        workload=asked.workload,
+        targets=targets,
+        mode="colocated",
+        requests=20,
+    )
+    (flip,) = (
+        each for each in find_flips(here) if each.quantity == "prompt_tokens" and each.value > 500
+    )
+    assert flip.mode == "replica"
+    assert "from here on, but no longer with prompts of" in flip.sentence
 
 
 def slow_split(rate: float) -> Plan:

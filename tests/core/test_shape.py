@@ -48,6 +48,21 @@ def test_kv_bytes_are_those_of_the_public_rows(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "bert", "hidden_size": 768}, "'bert' is an encoder, which writes no text"),
+        ({"model_type": "whisper", "d_model": 1280}, "'whisper' has an encoder before its decoder"),
+        ({"model_type": "new", "is_encoder_decoder": True}, "'new' has an encoder"),
+    ],
+)
+def test_models_that_do_not_only_decode_are_refused_as_that(
+    config: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ProfileError, match=said):
+        shape_from_config(config, name="m")
+
+
+@pytest.mark.parametrize(
     ("name", "total"),
     [
         ("SmolLM2-135M", 134_515_008),
