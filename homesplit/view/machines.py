@@ -183,6 +183,8 @@ _ARRANGEMENTS: tuple[tuple[str, Line, str], ...] = (
     ),
 )
 _NAME, _DRAWN = 12, 40
+DRAWN_FROM = 100
+"""Characters a line has from which on the arrangements are drawn too."""
 
 
 def cards(state: RunState, width: int, *, tall: bool = True) -> Lines:
@@ -190,14 +192,16 @@ def cards(state: RunState, width: int, *, tall: bool = True) -> Lines:
 
     Where it is not `tall`, figures stand in the same line as their bars.
     """
-    taught = arrangements(width) if tall and width >= 100 else ()
+    roomy = tall and width >= DRAWN_FROM
+    taught = arrangements(width) if roomy or not state.choices.boxes else ()
     return (*_chosen_cards(state, width, tall), *_apart(taught))
 
 
 def arrangements(width: int) -> Lines:
-    """What two boxes can do with one model: the three ways, drawn and in a sentence."""
+    """What two boxes can do with one model: the three ways in a sentence, drawn if it is wide."""
+    is_drawn = width >= DRAWN_FROM
     rows: list[Line] = [
-        line(Span("What two boxes can do with a model", "strong")),
+        *((line(Span("What two boxes can do with a model", "strong")),) if is_drawn else ()),
         *wrap(
             "An answer is made in two parts: the prompt is read (prefill), then the answer is "
             "written token by token (decode).",
@@ -205,10 +209,12 @@ def arrangements(width: int) -> Lines:
             "dim",
         ),
     ]
+    column = _NAME + (_DRAWN if is_drawn else 0)
     for name, drawn, words in _ARRANGEMENTS:
-        told = wrap(words, max(width - _NAME - _DRAWN, 20), "dim")
-        head = (*fit(line(Span(name, "strong")), _NAME), *fit(drawn, _DRAWN))
-        blank = (Span(" " * (_NAME + _DRAWN)),)
+        told = wrap(words, max(width - column, 20), "dim")
+        named = fit(line(Span(name, "strong")), _NAME)
+        head = (*named, *fit(drawn, _DRAWN)) if is_drawn else named
+        blank = (Span(" " * column),)
         rows.extend((*(head if n == 0 else blank), *row) for n, row in enumerate(told))
     return tuple(rows)
 

@@ -12,7 +12,7 @@ from homesplit.core.state import Done, Engine, RunState
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
 from homesplit.view.link_use import Moves, link_lines, link_use
-from homesplit.view.panels import as_fits
+from homesplit.view.panels import as_fits, nothing_yet
 from homesplit.view.spans import (
     Line,
     Lines,
@@ -22,12 +22,15 @@ from homesplit.view.spans import (
     crop,
     fit,
     line,
-    wrap,
 )
 from homesplit.view.watch import LATE_S
 
 SPAN_S = 60.0
 """What `now` means on the panels: the requests that ended in the last minute."""
+NOTHING_RUNS = (
+    "A strip for each box moves here once a model runs: where it reads prompts, where it writes "
+    "tokens, where an answer waits. A wait in one strip stands above or below its cause."
+)
 NOTHING_SERVED = (
     "No request has been served yet. l starts a small load of short and long prompts; "
     "c lets you chat with the model yourself."
@@ -77,7 +80,7 @@ def goodput_lines(
     """Goodput and attainment of the requests `seen` of late, and what became of the misses."""
     engine = state.engine
     if not seen:
-        return wrap("no answers yet in this mode", width, "dim")
+        return nothing_yet("goodput", width, height)
     good = [done for done in seen if inside(done, state.choices.targets)]
     began = max((t for t in (switched_s(engine), engine.first_s) if t is not None), default=None)
     since = now_s - began if began is not None else SPAN_S

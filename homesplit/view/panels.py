@@ -18,7 +18,7 @@ from homesplit.view.spans import Line, Lines, Span, crop, line, sparkline, width
 class Panel(Struct, frozen=True, kw_only=True):
     """One figure over the last minute, against its target."""
 
-    title: str
+    which: str
     target_s: float | None
     p50: float | None
     p90: float | None
@@ -60,7 +60,7 @@ def panel(
     apart = seen.of(which)
     whole = percentiles(value for values in apart for value in values)
     return Panel(
-        title={"ttft": "TTFT", "tpot": "TPOT", "gap": "longest wait"}[which],
+        which=which,
         target_s=targets.ttft_s if which == "ttft" else targets.tpot_s,
         p50=whole.p50,
         p90=whole.p90,
@@ -71,10 +71,24 @@ def panel(
     )
 
 
+MEANINGS = {
+    "ttft": "time to the first token",
+    "tpot": "time per token after the first",
+    "gap": "longest gap within an answer",
+    "goodput": "answers/s inside both targets",
+}
+
+
+def nothing_yet(which: str, width: int, height: int) -> Lines:
+    """What a panel will tell, in place of figures that there are none of."""
+    none = (line(Span("no answers yet", "dim")),) if height >= 4 else ()
+    return (*wrap(MEANINGS[which], width, "dim", limit=2), *none)
+
+
 def panel_lines(found: Panel, width: int, height: int, source: str = "") -> Lines:
     """A panel as lines: figure and tick, target and its source, classes, history."""
     if found.p50 is None:
-        return wrap("no answers yet in this mode", width, "dim")
+        return nothing_yet(found.which, width, height)
     target = found.target_s
     ok = target is None or found.p50 <= target
     mark = Span("✓ ", "good") if ok else Span("✗ ", "bad")

@@ -30,7 +30,7 @@ def question_rows(choices: Choices, width: int) -> tuple[tuple[str, Line], ...]:
     own = choices.workload is None
     asked = "as in workload" if width >= 30 else "workload's"
     rows: list[tuple[str, str, str, bool]] = [
-        ("boxes", "boxes", " + ".join(choices.boxes) or "none chosen (1)", True),
+        ("boxes", "boxes", " + ".join(choices.boxes) or "none (see 1)", True),
         ("model", "model", choices.model, True),
         ("workload", "workload", choices.workload or "own lengths", True),
         (

@@ -80,11 +80,12 @@ def test_a_tall_screen_teaches_what_two_boxes_can_do(state: RunState) -> None:
         "replica",
         "split",
     ]
-    assert "KV cache" not in plain(machines.cards(state, 116, tall=False))
-    assert "KV cache" not in plain(machines.cards(state, 76))
+    small = plain(machines.cards(state, 76, tall=False))
+    assert "KV cache" not in small
+    assert ("One box does it all." in small) == (not state.choices.boxes)
 
 
-@pytest.mark.parametrize("width", [100, 116, 296])
+@pytest.mark.parametrize("width", [76, 100, 116, 296])
 def test_what_is_taught_fits_its_screen(width: int) -> None:
     assert all(width_of(row) <= width for row in machines.arrangements(width))
 

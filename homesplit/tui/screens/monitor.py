@@ -121,12 +121,12 @@ class MonitorScreen(StageScreen):
             )
 
     def _tile(self, which: str) -> Vertical:
-        titles = {"ttft": "TTFT", "tpot": "TPOT", "gap": "Longest wait", "goodput": "Goodput"}
+        titles = {"ttft": "TTFT p50", "tpot": "TPOT p50", "gap": "Longest wait"}
         panel = Vertical(
             MovingLines(lambda w, h: self._tile_lines(which, w), id=f"tile-{which}"),
             classes="panel",
         )
-        panel.border_title = titles[which]
+        panel.border_title = titles.get(which, "Goodput")
         return panel
 
     # ------------------------------------------------------------------------- drawing
@@ -172,7 +172,7 @@ class MonitorScreen(StageScreen):
     def _strips(self, width: int, height: int) -> Lines:
         names = monitor.box_names(self.state)
         if not names:
-            return wrap(monitor.NOTHING_SERVED, width, "dim")
+            return wrap(monitor.NOTHING_RUNS, width, "dim")
         self._look()
         engine, window_s, now_s = self.state.engine, self._window_s, self.now_s
         strips = timeline.timeline(
