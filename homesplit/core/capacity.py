@@ -4,8 +4,8 @@ Capacity is DistServe's (Zhong et al., OSDI 2024): the highest offered rate at w
 the offered requests are inside both targets. Each rate is tried until Wilson's 95 % interval
 of the share (Wilson, 1927; requests taken as independent) lies on one side of 90 %.
 
-A run in which the load generator itself was late shows nothing of the server, and is no ground
-for either.
+A run in which the load generator itself was so late that this alone could have turned it shows
+nothing of the server, and is no ground for either.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from msgspec import Struct
 from homesplit.core.bootstrap import wilson
 from homesplit.core.entry import labelled
 from homesplit.core.say import counted, rate, seconds
-from homesplit.core.workload import Targets
 
 WANTED = 0.9
 CONFIDENCE = 0.95
@@ -40,17 +39,8 @@ USUAL_RATES = 7
 """Rates that a search tries which starts within a factor of four of what it finds."""
 LONGEST_RUN_S = 600.0
 """A rate so low that its run would last longer is not tried."""
-LATE_SHARE = 0.05
-"""Of a target: a generator that was late by more than moves a request so far is not believed."""
 MOST_LATE = 2
 """Runs of one rate in which the generator was late; after these the rate is beyond its reach."""
-
-
-def spoils(late_s: float, targets: Targets, answer_tokens: float) -> bool:
-    """Whether lateness of the generator could have moved TTFT, or TPOT of such an answer."""
-    room = [] if targets.ttft_s is None else [targets.ttft_s]
-    room += [] if targets.tpot_s is None else [targets.tpot_s * max(answer_tokens - 1.0, 1.0)]
-    return any(late_s > LATE_SHARE * each for each in room)
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -66,7 +56,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     """Answers that came all at one moment, whose TPOT can't be judged: neither way likewise."""
     runs: int = 1
     late_runs: int = 0
-    """Of these, in which the generator itself was late: they count only where there is no other."""
+    """Of these, which the generator's own lateness could have turned: they count only where all
+    were so."""
     late_s: float | None = None
     """How late it was (p99), in the worst of them."""
 
@@ -108,16 +99,15 @@ class Trial(Struct, frozen=True, kw_only=True):
             return f"{at}: no data, none of {counted(self.offered, 'request')} was completed"
         low, high = self.interval
         told = {True: "holds", False: "too much", None: "not clear yet"}[self.holds]
-        told = f"not judged, {self.late_words}" if self.unheard else told
+        told = "not judged" if self.unheard else told
+        if self.late_runs:
+            told += (
+                f", the load generator itself was up to {seconds(self.late_s or 0.0)} late (p99)"
+            )
         gone = f", {self.left} given up before" if self.left else ""
         gone += f", {self.unjudged} at one moment and not judged" if self.unjudged else ""
         share = f"{self.inside} of {self.judged} inside ({low:.0%} to {high:.0%})"
         return f"{at}: {share}{gone}, {told}"
-
-    @property
-    def late_words(self) -> str:
-        """That the generator could not keep up with this rate, and how late it was."""
-        return f"the load generator itself was up to {seconds(self.late_s or 0.0)} late (p99)"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -125,7 +115,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
     holds: float | None
     fails: float | None
-    unheard: Trial | None = None
+    beyond: Trial | None = None
     """The trial of `fails` where it was the generator, not the server, that did not keep up."""
 
 
@@ -139,13 +129,17 @@ def bounds(trials: Sequence[Trial]) -> Bounds:
     return Bounds(
         holds=max(below, default=None),
         fails=lowest,
-        unheard=first if first and first.unheard else None,
+        beyond=first if first and _beyond(first) else None,
     )
 
 
 def _given_up(trial: Trial) -> bool:
-    most = MOST_LATE if trial.unheard else MOST_TRIES
-    return trial.holds is None and trial.runs >= most
+    return trial.holds is None and (_beyond(trial) or trial.runs - trial.late_runs >= MOST_TRIES)
+
+
+def _beyond(trial: Trial) -> bool:
+    """Whether a rate is beyond what the generator can offer."""
+    return trial.holds is None and trial.late_runs >= MOST_LATE
 
 
 def next_rate(trials: Sequence[Trial], first: float) -> float | None:
@@ -233,8 +227,8 @@ def capacity_of(
     why = None
     if not any(trial.completed for trial in trials):
         why = "no data, no request was completed at any rate"
-    elif known.unheard is not None:
-        why = _generator_words(known.unheard)
+    elif known.beyond is not None:
+        why = _generator_words(known.beyond)
         why += f"; {_stopped_words(trials, within_s)}" if within_s is not None else ""
     elif within_s is not None:
         why = _stopped_words(trials, within_s)
@@ -243,7 +237,7 @@ def capacity_of(
         why = f"no rate down to {rate(lowest)} kept 90 % inside the targets"
     elif known.fails is None:
         why = f"every rate up to {rate(known.holds)} kept the targets"
-    limit = known.unheard.rate_requests_per_s if known.unheard else None
+    limit = known.beyond.rate_requests_per_s if known.beyond else None
     return CapacityResult(
         capacity_requests_per_s=None if limit else known.holds,
         low=known.holds,
@@ -264,8 +258,8 @@ def _stopped_words(trials: Sequence[Trial], within_s: float) -> str:
 def _generator_words(trial: Trial) -> str:
     return (
         f"the load generator, not the server, is the limit: at {rate(trial.rate_requests_per_s)} "
-        f"{trial.late_words.removeprefix('the load generator ')}, so that nothing is known of the "
-        "server there (a machine of its own for the load generator reaches further)"
+        f"it was itself up to {seconds(trial.late_s or 0.0)} late (p99), so that nothing is known "
+        "of the server there (a machine of its own for the load generator reaches further)"
     )
 
 

@@ -445,7 +445,7 @@ def background_notes(modes: Sequence[ModeRuns]) -> list[str]:
         for box, cores in mean_background(mode).items():
             by_box.setdefault(box, []).append(cores)
     said = [
-        f"{box}: other programs took {min(cores):.1f} to {max(cores):.1f} cores, by mode"
+        f"{box}: other programs took {_cores_words(cores)}"
         for box, cores in sorted(by_box.items())
         if max(cores) >= WORTH_A_WORD_CORES
     ]
@@ -458,6 +458,11 @@ def background_notes(modes: Sequence[ModeRuns]) -> list[str]:
     }
     others = [_meanwhile(mode) for mode in modes if mode.setting is None]
     return [*said, *silent.values(), *uneven_background(own), *others]
+
+
+def _cores_words(cores: Sequence[float]) -> str:
+    low, high = f"{min(cores):.1f}", f"{max(cores):.1f}"
+    return f"{low} cores in each mode" if low == high else f"{low} to {high} cores, by mode"
 
 
 def _background(run: BenchResult) -> dict[str, Background]:

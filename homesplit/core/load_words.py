@@ -17,10 +17,11 @@ def load_words(workload: Workload) -> str:
         return f"With {counted(arrivals.users or 0, 'user')} of {name}"
     turns = f" of {workload.turns} turns" if workload.turns > 1 else ""
     said = _rate(workload)
+    bursts = " in bursts" if arrivals.burstiness > 1 else ""
     # What is said in between ends where the name begins.
-    between = arrivals.pattern == "on_off" or workload.turns > 1
+    between = arrivals.pattern == "on_off" or workload.turns > 1 or bursts
     head = said[0].upper() + said[1:] if arrivals.pattern == "ramp" else f"At {said}"
-    return f"{head}{turns}{',' if between else ''} of {name}"
+    return f"{head}{turns}{bursts}{',' if between else ''} of {name}"
 
 
 def _rate(workload: Workload) -> str:
@@ -88,7 +89,8 @@ def _span(low: int, high: int, what: str) -> str:
 
 
 def _extras(workload: Workload) -> list[str]:
-    said = [f"{workload.description}."] if workload.source == REPLAY else []
+    told = workload.description
+    said = [f"{told[:1].upper()}{told[1:]}."] if workload.source == REPLAY else []
     if workload.shared_prefix_tokens:
         tokens = counted(workload.shared_prefix_tokens, "token")
         groups = counted(workload.shared_prefix_groups, "group")

@@ -36,7 +36,9 @@ class Window(Struct, frozen=True, kw_only=True):
         """In a sentence."""
         edges = (("first", self.warm_up_s, "warm-up"), ("last", self.drain_s, "drain"))
         out = [f"the {end} {span_s:.3g} s ({name})" for end, span_s, name in edges if span_s > 0]
-        left = f"Requests due in {' and in '.join(out)} are left out" if out else "All count"
+        left = (
+            f"Requests due in {' and in '.join(out)} are left out" if out else "All requests count"
+        )
         return (
             f"{left}; every answer is waited for. Rates are over the time in which counted "
             "requests were due, and what their answers needed beyond the end of the offering."

@@ -71,6 +71,16 @@ async def context_of(target: Target) -> int | None:
         return await served_context(session, target.url, api_key=target.api_key, model=target.model)
 
 
+async def router_status(target: Target) -> RouterStatus | None:
+    """What homesplit's router tells there; None of another server, EngineError where none is."""
+    async with new_session() as session:
+        status = await read_router_status(session, target.url, target.api_key)
+        if status is None:
+            # It tells who doesn't answer at all.
+            await served_models(session, target.url, api_key=target.api_key)
+        return status
+
+
 async def served_name(target: Target, model: str | None) -> str | None:
     """The model by that name if the server lists it, else None: what it lists first."""
     if model is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
-import statistics
 import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -24,14 +23,14 @@ from homesplit.core.capacity import (
     expected_s,
     next_rate,
     run_s,
-    spoils,
     unended,
     with_run,
 )
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.events import Progress, StageEnded, StageStarted
+from homesplit.core.lateness import Lateness, could_turn
 from homesplit.core.load import with_load
-from homesplit.core.measured import RequestLog
+from homesplit.core.measured import RequestLog, timeline
 from homesplit.core.prng import FRESH_BITS, Prng
 from homesplit.core.window import EDGE_SHARE
 from homesplit.core.workload import Workload
@@ -247,25 +246,20 @@ def _run_name(rate: float, run: int) -> str:
 
 
 def _trial(rate: float, run: BenchResult) -> Trial:
-    found, late_s = run.summary.figures, _late_s(run)
-    return Trial(
+    found, seen = run.summary.figures, run.summary.window
+    trial = Trial(
         rate_requests_per_s=rate,
         offered=found.offered,
         inside=found.inside,
         completed=found.completed,
         left=found.left,
         unjudged=found.unjudged,
-        late_runs=int(late_s is not None),
-        late_s=late_s,
     )
-
-
-def _late_s(run: BenchResult) -> float | None:
-    """How late the generator was, with sending or with reading, where that spoils the run."""
-    late_s = max(run.lag_p99_s or 0.0, run.summary.lateness_p99_s or 0.0)
-    lengths = [log.output_tokens for log in run.logs if log.output_tokens]
-    tokens = statistics.median(lengths) if lengths else 1.0
-    return late_s if spoils(late_s, run.workload.targets, tokens) else None
+    late = Lateness(woke_s=run.lag_p99_s or 0.0, sent_s=run.summary.lateness_p99_s or 0.0)
+    lines = [timeline(log) for log in run.logs if seen.counts(log.due_s)]
+    if not could_turn(trial, lines, run.workload.targets, late, seen.offered_s):
+        return trial
+    return replace(trial, late_runs=1, late_s=late.most_s)
 
 
 def capacity_document(result: CapacityResult) -> dict[str, Any]:

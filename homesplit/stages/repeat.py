@@ -25,7 +25,7 @@ from homesplit.core.say import listed
 from homesplit.core.window import Window
 from homesplit.core.workload import Targets, Workload
 from homesplit.errors import UsageError
-from homesplit.stages.bench import Target, bench, served_name
+from homesplit.stages.bench import Target, bench, router_status, served_name
 from homesplit.stages.beside import beside
 from homesplit.stages.capacity import find_capacity
 from homesplit.stages.compare import compare, mode_words
@@ -133,7 +133,15 @@ async def _refuse_other_boxes(entry: Entry, target: Target) -> None:
     then = {box["name"] if isinstance(box, dict) else str(box) for box in boxes}
     if not then:
         return
-    now = {worker.box for worker in (await read_status(target.url, target.api_key)).workers}
+    status = await router_status(target)
+    if status is None:
+        raise UsageError(
+            f"entry {entry.number} measured {listed(sorted(then))}; {target.url} is no router of "
+            "homesplit that tells its boxes.",
+            do_next="Measure that server with `homesplit bench --url`, or beside your boxes with "
+            "`homesplit compare --also`.",
+        )
+    now = {worker.box for worker in status.workers}
     if now != then:
         raise UsageError(
             f"entry {entry.number} measured {listed(sorted(then))}; what serves now is "

@@ -101,11 +101,12 @@ def _trial(trial: dict[str, Any]) -> list[str]:
 
 
 def _late(trial: dict[str, Any]) -> str:
-    """That no run of this rate says anything of the server; empty where one does."""
+    """That the generator was late where nothing else is known of a rate; empty elsewhere."""
     late, runs = trial.get("late_runs"), trial.get("runs")
-    if not late or late != runs:
+    if not late or trial.get("holds") is not None:
         return ""
-    return f"not judged: the load generator was up to {say.seconds(trial['late_s'])} late"
+    told = "not judged" if late == runs else "not clear"
+    return f"{told}: the load generator was up to {say.seconds(trial['late_s'])} late"
 
 
 # ------------------------------------------------------------------------------ plan

@@ -121,12 +121,19 @@ def _question(settings: Any) -> str | None:
 
 
 def machines(page: Page) -> str | None:
-    """The boxes and the link as they were known then, None where nothing is told."""
+    """The boxes and the link as they were known then, or where another server is.
+
+    None where nothing is told.
+    """
     said = [_machine(box) for box in page["about"].get("boxes") or ()]
     link = page["about"].get("link")
     if isinstance(link, dict):
         said.append(_link(link))
-    return "**Machines.** " + " ".join(said) if said else None
+    if said:
+        return "**Machines.** " + " ".join(said)
+    settings = page["about"].get("settings")
+    address = settings.get("address") if isinstance(settings, dict) else None
+    return f"**Server.** {address}" if address else None
 
 
 def _machine(box: Any) -> str:
@@ -166,7 +173,7 @@ def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     """What the figures can't say by themselves, a line each."""
     body = page["body"] if isinstance(page.get("body"), dict) else {}
     rules = dict.fromkeys(figures.get("window_rule") for _, figures in rows)
-    said = [f"counted: {rule}".removesuffix(".") for rule in rules if rule]
+    said = [str(rule).removesuffix(".") for rule in rules if rule]
     told = [(name, line) for name, figures in rows for line in _of_row(figures)]
     # The whole of a run needs no name.
     said += [line for name, line in told if name == "all"]

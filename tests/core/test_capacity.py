@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from homesplit_engine.words import Timeline
 from msgspec.structs import replace
 
 from homesplit.core.capacity import (
@@ -18,11 +19,11 @@ from homesplit.core.capacity import (
     capacity_sentence,
     next_rate,
     run_s,
-    spoils,
     wilson,
     with_run,
 )
 from homesplit.core.entry import LOOPBACK_LABEL
+from homesplit.core.lateness import Lateness, could_turn
 from homesplit.core.prng import Prng
 from homesplit.core.workload import Targets
 
@@ -133,7 +134,7 @@ def test_where_the_load_generator_is_the_limit_that_is_said_and_no_capacity_give
     assert found.low <= 100.0 < limit <= found.low * CLOSE
     told = capacity_sentence(found)
     assert told.startswith("Capacity at least ") and "the load generator, not the server" in told
-    assert "itself was up to 0.43 s late (p99)" in told
+    assert "it was itself up to 0.43 s late (p99)" in told
     beyond = [each for each in trials if each.rate_requests_per_s > 100.0]
     assert {(each.runs, each.holds) for each in beyond} == {(MOST_LATE, None)}
     assert all("not judged, the load generator" in each.words for each in beyond)
@@ -152,18 +153,56 @@ def test_a_run_in_which_the_generator_was_late_once_is_made_again_and_counts_now
     assert capacity_of(trials).generator_limit_requests_per_s is None
 
 
+def line(number: int, ttft_s: float, tpot_s: float) -> Timeline:
+    """A completed answer of eleven tokens."""
+    moments = (ttft_s, *(ttft_s + tpot_s * n for n in range(1, 11)))
+    return Timeline(
+        request_id=f"{number}",
+        class_name="c",
+        start_s=0.0,
+        outcome="completed",
+        token_s=moments,
+    )
+
+
+def test_an_unclear_rate_at_which_the_generator_was_late_ends_at_the_generators_limit() -> None:
+    unclear = trial(10.0, 60, 53, 60)
+    late = replace(unclear, late_runs=1, late_s=0.43)
+    trials = with_run((trial(9.5, 100, 100, 100),), unclear)
+    for _ in range(MOST_LATE):
+        assert next_rate(trials, 9.5) == 10.0
+        trials = with_run(trials, late)
+    assert trials[-1].runs == 3 and trials[-1].offered == 60
+    assert "not clear yet, the load generator itself was up to 0.43 s late" in trials[-1].words
+    assert next_rate(trials, 9.5) is None
+    assert capacity_of(trials).generator_limit_requests_per_s == 10.0
+
+
 @pytest.mark.parametrize(
-    ("ttft_s", "tpot_s", "late_s", "spoilt"),
+    ("ttft_s", "tpot_s", "woke_s", "sent_s", "turned"),
     [
-        (1.0, None, 0.04, False),
-        (1.0, None, 0.06, True),
-        # A late reading moves the mean of an answer's gaps by its share of all of them.
-        (None, 0.1, 0.04, False),
-        (None, 0.1, 0.06, True),
-        (10.0, 0.1, 0.06, True),
+        # Far inside: no such lateness would have put it outside.
+        (0.5, 0.05, 0.1, 0.1, False),
+        # Four times awake until the first token: 0.7 s and 4 times 0.1 s are more than 1 s.
+        (0.7, 0.05, 0.1, 0.1, True),
+        # Ten gaps: a moment noted 0.3 s late moves their mean by 0.03 s.
+        (0.1, 0.08, 0.2, 0.1, False),
+        (0.1, 0.08, 0.21, 0.1, True),
+        # Far outside, and not by more than ten times its lateness.
+        (9.0, 0.05, 0.43, 0.1, False),
+        (1.9, 0.05, 0.1, 0.1, True),
+        (0.1, 0.3, 0.1, 0.1, False),
+        (0.1, 0.3, 0.21, 0.1, True),
+        # A tenth of the run late with sending: it was another rate.
+        (0.5, 0.05, 0.0, 1.1, True),
     ],
 )
-def test_lateness_spoils_a_run_where_it_moves_a_request_by_a_twentieth_of_a_target(
-    ttft_s: float | None, tpot_s: float | None, late_s: float, spoilt: bool
+def test_lateness_counts_where_it_alone_could_have_turned_what_a_run_shows(
+    ttft_s: float, tpot_s: float, woke_s: float, sent_s: float, turned: bool
 ) -> None:
-    assert spoils(late_s, Targets(ttft_s=ttft_s, tpot_s=tpot_s), answer_tokens=11) is spoilt
+    inside = 60 if ttft_s <= 1.0 and tpot_s <= 0.1 else 0
+    lines = [line(number, ttft_s, tpot_s) for number in range(60)]
+    late = Lateness(woke_s=woke_s, sent_s=sent_s)
+    targets = Targets(ttft_s=1.0, tpot_s=0.1)
+    made = trial(10.0, 60, inside, 60)
+    assert could_turn(made, lines, targets, late, seconds=10.0) is turned

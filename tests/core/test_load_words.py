@@ -42,6 +42,7 @@ def with_arrivals(**given: object) -> Workload:
             with_arrivals(pattern="on_off", on_s=2.0, off_s=3.0),
             "At 2 requests/s for 2 s, none for 3 s in turn, of Chat",
         ),
+        (with_arrivals(burstiness=3.0), "At 2 requests/s in bursts, of Chat"),
         (
             replace(with_arrivals(rate_requests_per_s=1.0), turns=3),
             "At 1 conversation/s of 3 turns, of Chat",
@@ -103,7 +104,7 @@ def test_a_replay_is_told_as_what_it_amounts_to() -> None:
     load = recorded(plan, Targets(ttft_s=None, tpot_s=None))
     told = asked_words(load, plan.seconds)
     assert "Replay of recorded" in told and "for 1.001 s: 40 prompt tokens" in told
-    assert "replay of 5 requests of recorded at 2 times its speed." in told
+    assert "Replay of 5 requests of recorded at 2 times its speed." in told
     assert load.arrivals.rate_requests_per_s == pytest.approx(5 / plan.seconds)
 
 

@@ -70,7 +70,7 @@ def test_nothing_is_left_out_where_that_is_asked_for() -> None:
     assert (found.left_out, found.figures.offered) == (0, 100)
     # The last answer ends half a second before the offering does.
     assert (found.figures.window_s, found.figures.goodput_requests_per_s) == (100.0, 1.0)
-    assert found.window.rule.startswith("All count; ")
+    assert found.window.rule.startswith("All requests count; ")
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,9 @@ async def test_a_run_of_other_boxes_than_those_that_serve_now_is_refused(tmp_pat
         moved = replace(entry, about=replace(entry.about, boxes=("a", {"name": "borea"})))
         with pytest.raises(UsageError, match="measured a and borea; what serves now is a and b"):
             await repeat(ctx, moved, raw, Target(url=router.url))
+    async with fake_server() as server:
+        with pytest.raises(UsageError, match=r"measured a and b; .* is no router of homesplit"):
+            await repeat(ctx, entry, raw, Target(url=server.url))
     assert [entry.kind for entry in list_entries(ctx)] == ["run"]
 
 
