@@ -179,7 +179,8 @@ class Box(ABC):
                 progress(count, total)
 
         def copying() -> str:
-            return f"{local.name} was copied there ({done / 1e6:.0f} of {total / 1e6:.0f} MB sent)"
+            far = f" ({done / 1e6:.0f} of {total / 1e6:.0f} MB sent)" if total >= 1e6 else ""
+            return f"{local.name} was copied there{far}"
 
         with during(copying, kept=resume_key is not None):
             async with self.start(script, keep_input=True, lines=False) as running:

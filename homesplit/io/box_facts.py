@@ -65,12 +65,22 @@ say machine "$(uname -m)"
 say bits "$(getconf LONG_BIT 2>/dev/null)"
 if ldd --version 2>&1 | grep -qi musl; then say libc musl
 else say libc "$(getconf GNU_LIBC_VERSION 2>/dev/null)"; fi
+case "$(uname -s) $(uname -m)" in
+  "Linux x86_64") loader=/lib64/ld-linux-x86-64.so.2 ;;
+  "Linux aarch64") loader=/lib/ld-linux-aarch64.so.1 ;;
+  *) loader=/ ;;
+esac
+# NixOS has one that starts nothing, unless nix-ld is in its place.
+[ -e "$loader" ] || say no_loader "$loader"
+[ -e /etc/NIXOS ] && [ ! -e /run/current-system/sw/share/nix-ld ] && say no_loader nix-ld
 for p in python3.13 python3.12 python3.11 python3.14 python3; do
   path=$(command -v "$p" 2>/dev/null) || continue
   # On a Mac without developer tools this one only asks its user to install them.
   [ "$path" = /usr/bin/python3 ] && [ "$(uname -s)" = Darwin ] &&
     ! xcode-select -p >/dev/null 2>&1 && continue
-  version=$(within 5 "$path" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
+  # One that was built without these, or is only a part of one, can't load torch.
+  version=$(within 5 "$path" -I -c 'import bz2, ctypes, lzma, ssl, sys, zlib
+print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
   [ -n "$version" ] || continue
   say python "$version $path"
 done
@@ -153,6 +163,8 @@ class BoxFacts:
     bits: int | None = None
     """Of the system's programs, which may be fewer than the kernel's."""
     libc: str = ""
+    no_loader: str | None = None
+    """What is missing there, without which no program made for other systems starts."""
     pythons: tuple[Python, ...] = ()
     free_bytes: int | None = None
     closed: str | None = None
@@ -242,6 +254,7 @@ def parse(text: str, box: str) -> BoxFacts:
         machine=one["machine"],
         bits=count(one.get("bits", "")),
         libc=one.get("libc", ""),
+        no_loader=one.get("no_loader") or None,
         pythons=tuple(p for p in map(_python, many.get("python", [])) if p),
         free_bytes=None if free is None else free * 1024,
         closed=one.get("closed") or None,

@@ -86,6 +86,16 @@ def _unfit(facts: BoxFacts, machine: str, glibc: tuple[int, int] | None) -> str 
             f"its C library is glibc {glibc[0]}.{glibc[1]}, and torch's packages need "
             f"{_LEAST_GLIBC[0]}.{_LEAST_GLIBC[1]} (Debian 10, Ubuntu 18.10, RHEL 8 or newer)."
         )
+    if facts.no_loader == "nix-ld":
+        return (
+            "it is NixOS without nix-ld (programs.nix-ld.enable = true), and so starts no program "
+            "that was made for other systems."
+        )
+    if facts.no_loader:
+        return (
+            f"programs made for other systems don't start there: it has no {facts.no_loader} "
+            "(as on Android)."
+        )
     return None
 
 

@@ -167,7 +167,11 @@ async def _probe(box: Box, python: str, arguments: str, say: Say) -> AsyncGenera
         # that tells of its program's end to a reader who has gone is ended by SIGPIPE.
         "clean() { trap '' HUP INT TERM PIPE; rm -rf \"$d\"; }; "
         f'PATH="$PATH:{probe_facts.TOOLS}"; export PATH; '
-        "d=$(mktemp -d) || exit 1; trap clean EXIT; trap 'clean; exit 1' HUP INT TERM PIPE; "
+        # Where /tmp is full, read-only or lets no library be loaded (noexec), the home serves.
+        "trap clean EXIT; trap 'clean; exit 1' HUP INT TERM PIPE; "
+        'd=$(mktemp -d 2>/dev/null) && echo : >"$d/try" && chmod 700 "$d/try" && '
+        '"$d/try" 2>/dev/null || '
+        '{ rm -rf "$d"; d=$(mktemp -d "$HOME/.homesplit.XXXXXX") || exit 1; }; '
         f'dd bs=1 count={len(packed)} of="$d/probes.pyz" 2>/dev/null; '
         # What it unpacks goes with the folder, also when it is ended in the middle.
         f'TMPDIR="$d" {shlex.quote(python)} -I -W ignore "$d/probes.pyz" {arguments}'

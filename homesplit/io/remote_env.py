@@ -83,6 +83,19 @@ sleep 0.1; printf '%s\n' "$KEY" >"$dir/.complete"
 """
 
 
+_BY_SIGNAL = {
+    128 + 4: (
+        "its processor lacks instructions that torch is made of (Illegal instruction).",
+        "Use another box: torch's packages are made for processors of about 2013 and newer.",
+    ),
+    128 + 9: (
+        "what installs them was killed, most likely because memory ran out (Killed).",
+        "End other programs there or give it swap, then repeat the command.",
+    ),
+}
+"""What the status of a script says whose last command was ended by a signal, and what to do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvOrder:
     """What environment to make: its key, its packages, with which interpreter, from where.
@@ -178,10 +191,11 @@ async def make_env(
     )
     if not output.ok:
         reason = next((line for line in reversed(said) if line), f"exit status {output.code}")
+        why, do_next = _BY_SIGNAL.get(
+            output.code, (reason, "Repeat the command; the half-made environment is not used.")
+        )
         raise DeployError(
-            f"the engine's packages can't be installed: {reason}",
-            where=box.name,
-            do_next="Repeat the command; the half-made environment is not used.",
+            f"the engine's packages can't be installed: {why}", where=box.name, do_next=do_next
         )
     return last[-1] if last else ""
 

@@ -215,7 +215,9 @@ _PYTHONS = (
     # On a Mac without developer tools this one only asks its user to install them.
     '[ "$p" = /usr/bin/python3 ] && [ "$(uname -s)" = Darwin ] && '
     "! xcode-select -p >/dev/null 2>&1 && continue; "
-    'echo "$p|$("$p" -I -c \'import sys; from importlib.util import find_spec as f; '
+    # One that was built without these, or is only a part of one, runs no probe.
+    'echo "$p|$("$p" -I -c \'import argparse, ctypes, json, statistics, sys, zlib; '
+    "from importlib.util import find_spec as f; "
     'print("%d.%d.%d" % sys.version_info[:3] + "|" + '
     '("torch" if f("torch") else "numpy" if f("numpy") else ""))\' 2>/dev/null)"; done'
 )

@@ -113,6 +113,9 @@ def test_each_kind_of_box_has_its_packages(
         ("system=Linux\nmachine=x86_64\nbits=64\nlibc=glibc 2.17", "glibc 2.17"),
         ("system=Linux\nmachine=x86_64\nbits=64\nlibc=musl", "its C library is musl"),
         ("system=FreeBSD\nmachine=amd64", "FreeBSD"),
+        # Termux on a telephone, and NixOS without what makes others' programs start.
+        ("system=Linux\nmachine=aarch64\nbits=64\nlibc=\nno_loader=/lib/ld", "it has no /lib/ld"),
+        ("system=Linux\nmachine=x86_64\nlibc=glibc 2.40\nno_loader=nix-ld", "programs.nix-ld"),
     ],
 )
 def test_a_system_that_torch_has_no_packages_for_says_so_before_anything_is_fetched(
@@ -209,6 +212,15 @@ def told_with(tools: dict[str, str], folder: Path, *, hangs: str = "") -> str:
     command = ["sh", "-c", script.replace("within 8 ", "within 100 ")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     return done.stdout
+
+
+def test_a_python_without_what_torch_needs_is_passed_over(tmp_path: Path) -> None:
+    """As one built without libffi's headers, or a part of one: importing ctypes fails there."""
+    tools = {"python3.13": "exit 1", "python3.12": "echo 3.12.1"}
+    facts = parse(told_with(tools, tmp_path), "atlas")
+    assert f"{tmp_path}/python3.12" in [python.path for python in facts.pythons]
+    assert f"{tmp_path}/python3.13" not in [python.path for python in facts.pythons]
+    assert facts.no_loader is None
 
 
 def test_tools_that_fail_or_hang_leave_a_box_without_gpu_and_free_space_unknown(

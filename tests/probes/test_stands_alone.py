@@ -17,6 +17,8 @@ from homesplit_probes.budget import OVER, Budget
 from homesplit_probes.report import figure
 
 from homesplit.core.cost import PLAIN
+from homesplit.io import probe_runner
+from homesplit.io.local_box import LocalBox
 from homesplit.io.probe_runner import bundle
 
 SOURCES = sorted(Path(homesplit_probes.__file__).parent.glob("*.py"))
@@ -39,6 +41,31 @@ def test_the_bundle_is_the_same_twice_and_runs_without_any_package(tmp_path: Pat
     assert fp32["value"] is None or "cblas_sgemm" in fp32["method"]
     assert fp32["value"] is not None or "torch" in fp32["why"]
     assert bundle.__wrapped__() == bundle()
+
+
+@pytest.mark.parametrize("tmp", ["fit", "not there", "noexec"])
+async def test_the_probes_lie_where_a_library_can_be_loaded_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp: str
+) -> None:
+    for name in ("fit", "tools", "home"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    # What can't be marked as a program is as what a system starts none from.
+    tool = tmp_path / "tools" / "chmod"
+    marks = "exit 0" if tmp == "noexec" else 'exec /bin/chmod "$@"'
+    tool.write_text(f"#!/bin/sh\n{marks}\n")
+    tool.chmod(0o755)
+    python = tmp_path / "tools" / "python"
+    python.write_text('#!/bin/sh\necho "$TMPDIR"; [ -s "$TMPDIR/probes.pyz" ]\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("fit" if tmp == "noexec" else tmp)))
+    box = LocalBox("here")
+    async with probe_runner._probe(box, str(python), "box", print) as running:  # pyright: ignore[reportPrivateUsage]
+        folder = await running.line(timeout_s=60) or ""
+        assert (await running.finish(timeout_s=60)).code == 0
+    assert Path(folder).parent == (tmp_path / "fit" if tmp == "fit" else tmp_path / "home")
+    assert not [*(tmp_path / "fit").iterdir(), *(tmp_path / "home").iterdir()]
 
 
 def test_what_is_known_is_told_before_the_end_and_the_rest_gives_its_reason() -> None:
