@@ -11,7 +11,7 @@ from homesplit.core.manifest import Manifest
 from homesplit.errors import DeployError
 from homesplit.io.box import Box
 from homesplit.io.bundle import Bundle
-from homesplit.io.remote_root import must
+from homesplit.io.remote_root import DELETE_S, must
 
 _HASH_DEADLINE_S = 1800.0
 
@@ -44,7 +44,9 @@ async def clear_superseded(box: Box, root: str, *, env: str, engine: str) -> Non
         f'  case "${{folder##*/}}" in {keep}) ;; *) rm -rf "$folder" || exit 1 ;; esac\n'
         "done"
     )
-    must(await box.run(script, timeout_s=300.0), box, "delete what an earlier version left there")
+    must(
+        await box.run(script, timeout_s=DELETE_S), box, "delete what an earlier version left there"
+    )
 
 
 async def push_model(

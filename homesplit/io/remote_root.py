@@ -13,6 +13,8 @@ from homesplit.io.box_facts import ROOT
 from homesplit.io.running import Output
 
 _DEADLINE_S = 60.0
+DELETE_S = 1800.0
+"""An environment has tens of thousands of files, and a busy memory card deletes few a second."""
 _HELD_CODE = 7
 
 _ENTER = f'set -u; umask 077; cd "$HOME" || exit 1; root="$HOME/{ROOT}"\n'
@@ -109,7 +111,7 @@ async def claim(box: Box, owner: Owner, *, take_over: bool) -> None:
 
 async def remove_root(box: Box) -> None:
     """Delete the folder and the parents that were made for it."""
-    output = await box.run(_ENTER + _REMOVE, timeout_s=300.0)
+    output = await box.run(_ENTER + _REMOVE, timeout_s=DELETE_S)
     must(output, box, f"remove ~/{ROOT}")
 
 

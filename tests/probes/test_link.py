@@ -90,6 +90,32 @@ def test_messages_are_small_enough_for_slow_links_to_give_several_windows(
     assert link_zmq.piece_bytes(rate) == size
 
 
+def test_a_link_that_carries_only_small_messages_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where both boxes have jumbo frames and the switch has none; all else is not waited for."""
+
+    def nothing(*_: object) -> list[float]:
+        return [0.0, 0.0]
+
+    def trips(*_: object) -> list[float]:
+        return [1e-4] * 20
+
+    monkeypatch.setattr(link, "rate_here", nothing)
+    monkeypatch.setattr(link, "rate_there", nothing)
+    monkeypatch.setattr(link, "round_trips", trips)
+    told = link.measure("127.0.0.1", 1, TOKEN, print, Budget(AMPLE_S))
+    assert told["round_trip"]["p50"]["value"] == 1e-4
+    assert {told[key]["why"] for key in ("out_1", "in_1")} == {link.NOTHING_LONG}
+    assert "not tried" in told["sealed_out"]["why"]
+
+
+def test_a_box_that_is_lost_while_the_link_is_measured_leaves_reasons() -> None:
+    told = link.measure("127.0.0.1", 1, TOKEN, print, Budget(AMPLE_S))
+    figures = [*told["round_trip"].values(), told["out_1"], told["in_busy"], told["zmq_out"]]
+    assert {(each["value"], "refused" in each["why"]) for each in figures} == {(None, True)}
+
+
 def test_no_way_at_all_is_said_in_words() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
