@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from homesplit_engine.records import ModeSetting
 from msgspec import Struct, structs
 
@@ -26,6 +28,8 @@ KV_OF_FREE = 0.5
 CHUNKS = (2048, 1024, 512, 256, 128, 64, 32)
 DEFAULT_CHUNK = 256
 CHUNK_BATCH = 4
+CHUNK_SLOWER = 1.5
+"""How many times as long as in the largest chunks a prompt may take to be read in small ones."""
 SENT_TOKENS = 512
 """The prompt whose reading is held against its sending, where no hand-off was timed."""
 
@@ -248,28 +252,44 @@ def payload(link: LinkProfile) -> tuple[float, float]:
     return forward or known, back or known
 
 
-def chunk_for(box: SimBox, targets: Targets, context_tokens: int) -> int:
-    """The largest chunk whose step, beside a few answers, keeps the TPOT target."""
+def chunk_for(boxes: Sequence[SimBox], targets: Targets, context_tokens: int) -> int:
+    """The largest chunk whose step, beside a few answers, keeps the TPOT target on all boxes.
+
+    None that one of them reads much slower in than in large ones: it would hold answers up for
+    longer in all, as where each step reads most of a mixture's experts. Where none keeps the
+    target, the smallest.
+    """
     if targets.tpot_s is None:
         return DEFAULT_CHUNK
-    for chunk in CHUNKS:
-        step_s = box.cost.step_seconds([(0, chunk)], CHUNK_BATCH, CHUNK_BATCH * context_tokens)
-        if step_s <= targets.tpot_s:
+    able = [chunk for chunk in CHUNKS if all(_reads_well(box, chunk) for box in boxes)]
+    context = CHUNK_BATCH * context_tokens
+    for chunk in able:
+        steps_s = (box.cost.step_seconds([(0, chunk)], CHUNK_BATCH, context) for box in boxes)
+        if max(steps_s) <= targets.tpot_s:
             return chunk
-    return CHUNKS[-1]
+    return able[-1]
+
+
+def _reads_well(box: SimBox, chunk: int) -> bool:
+    return _token_seconds(box, chunk) <= CHUNK_SLOWER * _token_seconds(box, CHUNKS[0])
+
+
+def _token_seconds(box: SimBox, chunk: int) -> float:
+    """What one token of a prompt that is read in such chunks takes."""
+    return box.cost.step_seconds([(0, chunk)], 0, 0) / chunk
 
 
 def arrangements(asked: Asked, scene: Scene) -> tuple[Arrangement, ...]:
     """Every arrangement that fits, simplest first; none over a link of which nothing is known."""
     fits = [box for box in scene.boxes if room_of(_profile(asked, box.name), asked).fits]
     context = longest_tokens(asked.workload)
-    chunks = {box.name: chunk_for(box, asked.targets, context) for box in fits}
     found: list[Arrangement] = []
     for box in fits:
-        found += _on_one(box.name, chunks[box.name])
+        found += _on_one(box.name, chunk_for([box], asked.targets, context))
     if len(fits) == 2:
         first, second = fits[0].name, fits[1].name
-        found += _on_both(first, second, min(chunks.values()), linked=bool(scene.wires))
+        chunk = chunk_for(fits, asked.targets, context)
+        found += _on_both(first, second, chunk, linked=bool(scene.wires))
     return tuple(found)
 
 
@@ -317,7 +337,7 @@ def auto(asked: Asked, scene: Scene) -> Arrangement | None:
     if len(fits) < 2 or not scene.wires:
         return None
     context = longest_tokens(asked.workload)
-    chunk = min(chunk_for(box, asked.targets, context) for box in fits)
+    chunk = chunk_for(fits, asked.targets, context)
     names = tuple(box.name for box in fits)
     return Arrangement(
         setting=ModeSetting(mode="auto", prefill="chunked", chunk_tokens=chunk), boxes=names

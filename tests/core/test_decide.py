@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from homesplit.core.candidates import Asked, arrangements, build_scene, room_of
+from homesplit.core.candidates import CHUNKS, Asked, arrangements, build_scene, chunk_for, room_of
 from homesplit.core.decide import Thinking, decide
 from homesplit.core.flips import Position, find_flips, winner
 from homesplit.core.handoff import Wire
@@ -303,6 +303,24 @@ def test_a_link_just_too_slow_flips_with_fewer_bytes_a_number() -> None:
     wires = [flip for flip in flips if flip.quantity == "kv_wire"]
     assert [(flip.mode, flip.value) for flip in wires] == [("split", 1.0)]
     assert "not exact" in wires[0].sentence
+
+
+def test_chunks_are_large_enough_to_read_about_as_quickly_as_whole_prompts() -> None:
+    """Each step reads most of a mixture's experts, so that small chunks would take far longer."""
+    asked = structs.replace(
+        ask(b=box("b", bandwidth=2000e9)), shape=load_model("gpt-oss-20b", user_paths())
+    )
+    slow, quick = build_scene(asked).boxes
+    for sim in (slow, quick):
+        for tpot_s in (1e-6, 0.01, 0.1, 0.4):
+            chunk = chunk_for([sim], Targets(ttft_s=2.0, tpot_s=tpot_s), 1000)
+            large_s = sim.cost.step_seconds([(0, CHUNKS[0])], 0, 0) / CHUNKS[0]
+            assert sim.cost.step_seconds([(0, chunk)], 0, 0) / chunk <= 1.5 * large_s
+    never = Targets(ttft_s=2.0, tpot_s=1e-6)
+    assert chunk_for([quick], never, 1000) < chunk_for([slow], never, 1000)
+    assert chunk_for([quick, slow], never, 1000) == chunk_for([slow], never, 1000)
+    kept = Targets(ttft_s=2.0, tpot_s=quick.cost.step_seconds([(0, 512)], 4, 4000))
+    assert chunk_for([quick], kept, 1000) == 512
 
 
 def test_a_flip_says_where_it_ends() -> None:
