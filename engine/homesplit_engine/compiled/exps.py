@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from homesplit_engine.compiled import vectors
 from homesplit_engine.compiled.outer import WIDE
-from homesplit_engine.compiled.vectors import FLOAT, FLOATS, INTS, LANES, WORD
+from homesplit_engine.compiled.vectors import FLOATS, INTS, LANES, WORD
 
 _LOG2_E, _LN_2, _HALF, _ONE = (
     vectors.all_of(FLOATS, value) for value in (1.44269504, 0.69314718, 0.5, 1.0)
@@ -105,8 +105,7 @@ def _greatest(_context: Any, row: Any, count: Any, least: Any) -> Any:
             return [greater(*pair) for pair in zip(values, totals, strict=True)]
 
         both = _over_row(b, array, args[1], vectors.spread(b, args[2]), step)
-        reduce = vectors.function(b, f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, [FLOATS])
-        return b.call(reduce, [greater(*both)])
+        return vectors.folded(b, greater(*both), greater)
 
     return types.float32(row, types.int64, types.float32), generate
 

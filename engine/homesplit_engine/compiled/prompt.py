@@ -24,6 +24,8 @@ Words = NDArray[np.int64]
 
 QUERIES, KEYS = 48, 256
 """Of a block; KEYS is a multiple of WIDE."""
+_ROWS = 12
+"""That weigh together the values that the last of them sees."""
 _HIDDEN = np.float32(-1e30)
 
 
@@ -184,31 +186,72 @@ def _block(
     begin = max(0, start - window + 1) // WIDE * WIDE if window else 0
     for t in range(begin, end, KEYS):
         wide = -(-(min(t + KEYS, end) - t) // WIDE) * WIDE
-        part = scores[:rows, :wide]
+        _score(x, turned, start, t, wide, scores)
         for m in range(rows):
-            scores[m, :wide] = np.float32(0)
-        for panel in range(wide // WIDE):
-            first = t // WIDE
-            following = turned[min(first + panel + 1, len(turned) - 1), :, :WIDE]
-            into = part[:, panel * WIDE : (panel + 1) * WIDE]
-            add_tiles(x, turned[first + panel, :, :WIDE], following, into)
-        for m in range(rows):
-            seen = min(max(start + m + 1 - t, 0), wide)
-            unseen = min(max(start + m + 1 - window - t, 0), seen) if window else 0
-            scores[m, :unseen] = _HIDDEN
-            scores[m, seen:wide] = _HIDDEN
+            _hide(scores[m], wide, start + m, t, window)
             greater = greatest(scores[m], wide, most[m])
-            kept = np.float32(math.exp(most[m] - greater))
-            most[m] = greater
-            total[m] = total[m] * kept + exps(scores[m], wide, greater)
-            if kept != np.float32(1):
+            if greater > most[m]:
+                kept = np.float32(math.exp(most[m] - greater))
+                most[m] = greater
+                total[m] *= kept
                 for d in range(width):
                     sums[m, d] *= kept
-        for panel in range(len(laid)):
-            following = laid[min(panel + 1, len(laid) - 1), t : t + wide, :WIDE]
-            into = sums[:, panel * WIDE : (panel + 1) * WIDE]
-            add_tiles(part, laid[panel, t : t + wide, :WIDE], following, into)
+        for m in range(rows):
+            total[m] += exps(scores[m], wide, most[m])
+        _weigh(scores[:rows, :wide], laid, start, t, sums)
     for m in range(rows):
         scale = np.float32(1) / total[m]
         for d in range(width):
             out[m, d] = sums[m, d] * scale
+
+
+@njit(**OPTIONS)
+def _score(x: Any, turned: Any, start: int, t: int, wide: int, scores: Any) -> None:
+    """The queries by `wide` keys from `t` on; not those of a panel that a query's token is before.
+
+    `scores` is whole: of a slice the compiler does not know that its numbers lie side by side.
+    """
+    rows = len(x)
+    for m in range(rows):
+        for column in range(wide):
+            scores[m, column] = np.float32(0)
+    for column in range(0, wide, WIDE):
+        panel = (t + column) // WIDE
+        before = max(t + column - start, 0)
+        following = turned[min(panel + 1, len(turned) - 1), :, :WIDE]
+        into = scores[before:rows, column : column + WIDE]
+        add_tiles(x[before:], turned[panel, :, :WIDE], following, into)
+
+
+@njit(**OPTIONS)
+def _hide(row: Any, wide: int, token: int, t: int, window: int) -> None:
+    """Of a token's scores by the keys from `t` on those that it must not see."""
+    seen = min(max(token + 1 - t, 0), wide)
+    unseen = min(max(token + 1 - window - t, 0), seen) if window else 0
+    for column in range(unseen):
+        row[column] = _HIDDEN
+    for column in range(seen, wide):
+        row[column] = _HIDDEN
+
+
+@njit(**OPTIONS)
+def _weigh(part: Any, laid: Any, start: int, t: int, sums: Any) -> None:
+    """The values from `t` on by their weights, added; of what none of some rows sees nothing."""
+    rows, wide = part.shape
+    together = rows if start - t >= wide else _ROWS
+    for first in range(0, rows, together):
+        last = min(first + together, rows)
+        seen = min(-(-(start + last - t) // DEEP) * DEEP, wide)
+        if seen <= 0:
+            continue
+        for panel in range(len(laid)):
+            # The next panel's values, behind the last panel those of the next keys.
+            later = (
+                laid[0, t + wide : t + 2 * wide]
+                if panel + 1 == len(laid)
+                else laid[panel + 1, t : t + wide]
+            )
+            into = sums[first:last, panel * WIDE : (panel + 1) * WIDE]
+            add_tiles(
+                part[first:last, :seen], laid[panel, t : t + seen, :WIDE], later[:, :WIDE], into
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import binding, ir
@@ -75,6 +76,20 @@ def added_up(b: Any, total: Any) -> Any:
     """The sum of a vector's floats."""
     reduce = function(b, f"llvm.vector.reduce.fadd.v{LANES}f32", FLOAT, [FLOAT, FLOATS])
     return b.call(reduce, [ir.Constant(FLOAT, 0.0), total], fastmath=("reassoc",))
+
+
+def folded(b: Any, total: Any, two: Callable[[Any, Any], Any]) -> Any:
+    """The one float that `two` makes of two halves of a vector, again and again."""
+    lanes = LANES
+    while lanes > 1:
+        lanes //= 2
+        kind = ir.VectorType(INT, lanes)
+        halves = [
+            b.shuffle_vector(total, total, ir.Constant(kind, list(range(at, at + lanes))))
+            for at in (0, lanes)
+        ]
+        total = two(*halves)
+    return b.extract_element(total, INT(0))
 
 
 def ask(b: Any, address: Any, *, nearest: bool = False, to_write: bool = False) -> None:
