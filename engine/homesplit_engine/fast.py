@@ -7,6 +7,7 @@ memory that torch sees too.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from homesplit_engine.compiled.prompt import attend_prompt, can_attend_prompt
 from homesplit_engine.kernels import Array, FastLinear, Int8Linear, gated
 
 Words = NDArray[np.int64]
+
+_PART_ROWS, _TILE_ROWS = 192, 12
 
 
 class FastLayer:
@@ -63,27 +66,40 @@ class FastLayer:
     def __call__(self, rows: Array, seen: Seen, step: Step, keep: Words | None) -> Array:
         """tokens x hidden, changed in place -> the same, or only its rows `keep`."""
         keys, values = step.pool.arrays[self._layer]
-        every = self._qkv.of(self._input_norm(rows)).reshape(len(rows), -1, self._width)
-        asked = np.empty((len(rows), self._heads, self._width), np.float32)
-        compiled.turn(
-            every,
-            self._norms,
-            self._norm_eps,
-            seen.turns,
-            self._scaling,
-            seen.slots,
-            keys,
-            values,
-            asked,
-        )
+        for part in parts_of(len(rows)):
+            every = self._qkv.of(self._input_norm(rows[part]))
+            compiled.turn(
+                every.reshape(len(every), -1, self._width),
+                self._norms,
+                self._norm_eps,
+                seen.turns[part],
+                self._scaling,
+                seen.slots[part],
+                keys,
+                values,
+                seen.asked[part],
+            )
         if step.layer_done is not None:
             step.layer_done(self._layer)
-        attended = seen.attended(asked, keys, values, self._window).reshape(len(rows), -1)
+        attended = seen.attended(keys, values, self._window).reshape(len(rows), -1)
         if keep is not None:
             rows, attended = rows[keep], attended[keep]
-        self._o.add_to(rows, attended)
-        self._down.add_to(rows, gated(self._gate_up.of(self._middle_norm(rows))))
+        for part in parts_of(len(rows)):
+            some = rows[part]
+            self._o.add_to(some, attended[part])
+            self._down.add_to(some, gated(self._gate_up.of(self._middle_norm(some))))
         return rows
+
+
+def parts_of(rows: int) -> list[slice]:
+    """Rows in about equal parts of at most so many as the nearer caches hold what they become.
+
+    Each but the last is a whole number of tiles.
+    """
+    tiles = -(-rows // _TILE_ROWS)
+    count = max(-(-rows // _PART_ROWS), 1)
+    ends = [tiles * number // count * _TILE_ROWS for number in range(count + 1)]
+    return [slice(first, min(end, rows)) for first, end in pairwise(ends)]
 
 
 class FastNorm:
@@ -105,9 +121,14 @@ class FastNorm:
 class Seen:
     """Of a step's rows: their rope, their slots, and the slots of what they see."""
 
-    def __init__(self, cos: torch.Tensor, sin: torch.Tensor, step: Step) -> None:
-        """`cos` and `sin` as transformers makes them: 1 x tokens x width."""
-        self.turns: Array = torch.cat((cos, sin)).float().numpy()
+    def __init__(
+        self, cos: torch.Tensor, sin: torch.Tensor, step: Step, heads: tuple[int, int]
+    ) -> None:
+        """`cos` and `sin` as transformers makes them: 1 x tokens x width; `heads` x width."""
+        self.turns: Array = torch.stack((cos[0], sin[0]), dim=1).float().numpy()
+        # Of all layers in turn: large arrays made anew are cleared page by page.
+        self.asked: Array = np.empty((len(self.turns), *heads), np.float32)
+        self._attended = np.empty_like(self.asked)
         self.slots: Words = step.slots.numpy()
         self._prompts = [
             (slice(span.row, span.row + span.count), span.place.index(0, span.end).numpy())
@@ -121,14 +142,14 @@ class Seen:
         self._counts = np.array([span.end for span in singles], np.int64)
         self._ends = np.cumsum(self._counts)
 
-    def attended(self, asked: Array, keys: Array, values: Array, window: int) -> Array:
-        """tokens x heads x width -> the same; K and V of the step are in their slots."""
+    def attended(self, keys: Array, values: Array, window: int) -> Array:
+        """What `asked` finds: tokens x heads x width; K and V of the step are in their slots."""
+        asked, out = self.asked, self._attended
         if not self._prompts:
             return self._singles(asked, keys, values, window)
-        out = np.empty_like(asked)
         for rows, seen in self._prompts:
             threads = torch.get_num_threads()
-            out[rows] = attend_prompt(asked[rows], keys, values, seen, window, threads=threads)
+            attend_prompt(asked[rows], keys, values, seen, window, threads=threads, out=out[rows])
         if len(self._rows):
             out[self._rows] = self._singles(asked[self._rows], keys, values, window)
         return out
@@ -154,6 +175,7 @@ class FastModel:
         self._embedding: Array = model.embedding.detach().numpy()
         self._rotary: Any = model.rotary
         self._layers = [FastLayer(layer) for layer in model.layers]
+        self._heads = model.layers[0].heads, model.layers[0].width
         self._norm = FastNorm(model.norm)
         self._head: FastLinear | Int8Linear = model.head
         self._prompts = all(can_attend_prompt(layer.width) for layer in model.layers)
@@ -172,7 +194,7 @@ class FastModel:
         assert step is not None
         rows: Array = self._embedding[token_ids.numpy()]
         cos, sin = self._rotary(torch.from_numpy(rows), position_ids=positions)
-        seen = Seen(cos, sin, step)
+        seen = Seen(cos, sin, step, self._heads)
         last = len(self._layers) - 1
         for at, layer in enumerate(self._layers):
             # Behind the last layer's attention only the rows that are sampled from matter.

@@ -205,7 +205,7 @@ def test_a_row_that_sees_what_is_no_number_is_alone_with_it() -> None:
 def test_rope_turns_queries_and_keys_and_puts_both_kinds_in_their_slots() -> None:
     # Two heads and one KV head of width 4: a quarter turn takes (a, b, c, d) to (-c, -d, a, b).
     every = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
-    turns = np.stack([np.zeros((1, 4)), np.ones((1, 4))]).astype(np.float32)
+    turns = np.stack([np.zeros((1, 4)), np.ones((1, 4))], axis=1).astype(np.float32)
     keys, values = np.zeros((3, 1, 4), np.float32), np.zeros((3, 1, 4), np.float32)
     asked, none = np.empty((1, 2, 4), np.float32), np.empty((0, 4), np.float32)
     rows.turn(every, none, np.float32(0), turns, np.float32(2), np.array([2]), keys, values, asked)

@@ -42,9 +42,11 @@ def attend_prompt(
     window: int,  # only the last so many are seen; 0 for all
     *,
     threads: int = 1,
+    out: Floats | None = None,
 ) -> Floats:
-    """Causal softmax attention of every row, shaped as `asked`."""
-    out = np.empty_like(asked)
+    """Causal softmax attention of every row, shaped as `asked`; in `out` if given."""
+    if out is None:
+        out = np.empty_like(asked)
     start = len(seen) - len(asked)
     first = max(0, start - window + 1) if window else 0
     slots = seen[first:]

@@ -32,7 +32,7 @@ def turn(
     every: Any,  # rows x (heads + 2 * kv_heads) x width, as the product gives them
     norms: Any,  # 2 x width: of queries and keys; 0 x width where there are none
     eps: Any,
-    turns: Any,  # 2 x rows x width: cosines and sines
+    turns: Any,  # rows x 2 x width: cosines and sines
     scaling: Any,
     slots: Any,  # of each row, int64
     keys: Any,  # slots x kv_heads x width
@@ -43,7 +43,7 @@ def turn(
     heads, kv_heads, width = asked.shape[1], keys.shape[1], asked.shape[2]
     one = np.float32(1)
     for m in range(len(every)):
-        cos, sin = turns[0, m], turns[1, m]
+        cos, sin = turns[m, 0], turns[m, 1]
         for h in range(heads):
             if len(norms):
                 _norm_row(every[m, h], norms[0], eps, every[m, h])

@@ -109,7 +109,7 @@ def _use_all(*, int8: bool, threads: int) -> None:
     head = np.ones((1, 1, INT8_STEP), np.float32)
     slots, counts = np.zeros(1, np.int64), np.ones(1, np.int64)
     keys, asked = head.copy(), head.copy()
-    every, turns = np.ones((1, 3, INT8_STEP), np.float32), np.ones((2, 1, INT8_STEP), np.float32)
+    every, turns = np.ones((1, 3, INT8_STEP), np.float32), np.ones((1, 2, INT8_STEP), np.float32)
     rows.turn(every, none, one, turns, one, slots, keys, keys, asked)
     attend(asked, keys, keys, slots, counts, counts, 0, threads=threads)
     wide = np.ones((1, 1, WIDE), np.float32)
