@@ -83,8 +83,8 @@ def test_an_int8_product_loses_nothing_of_its_whole_numbers(outs: int, threads: 
         close(out, whole * np.outer(x_scales, w_scales).astype(np.float64))
 
 
-@pytest.mark.parametrize("threads", THREADS)
-@pytest.mark.parametrize("outs", [1, WIDE - 1, WIDE, 2 * WIDE + 5])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("outs", [1, WIDE, 2 * WIDE + 5])
 @pytest.mark.parametrize("ins", [1, PAIRED_STEP, 3 * PAIRED_STEP - 1, NEAR_BYTES // (2 * TALL)])
 def test_a_product_by_pairs_loses_nothing_of_its_whole_numbers(
     ins: int, outs: int, threads: int
@@ -93,7 +93,7 @@ def test_a_product_by_pairs_loses_nothing_of_its_whole_numbers(
     most = min(2**15 - 1, (2**31 - 1) // (127 * ins))
     weight = draw.integers(-127, 128, (outs, ins)).astype(np.int8)
     panels = in_pairs(weight)
-    for count in (0, 1, 2, 3, 4, 7, 8, 11, TALL, 2 * TALL + 11):
+    for count in (0, 3, 7, 8, TALL, 2 * TALL + 11):
         x = np.zeros((count, 2 * panels.shape[1]), np.int16)
         x[:, :ins] = draw.choice([-most, most, 0, 1], (count, ins))
         x_scales, w_scales = np.full(count, 0.5, np.float32), np.full(3 * WIDE, 2, np.float32)
@@ -286,7 +286,7 @@ def test_a_product_by_panels_is_added_whatever_the_number_of_rows(
 ) -> None:
     weight = drawn(outs, ins)
     panels = in_panels(weight)
-    for count in (0, 1, 2, 3, 5, 6, 7, 11, PANEL_ROWS, PANEL_ROWS + 1, 2 * PANEL_ROWS + 9):
+    for count in (0, 1, 2, 3, 4, 5, 6, 7, 11, PANEL_ROWS, PANEL_ROWS + 1, 2 * PANEL_ROWS + 9):
         x, out = drawn(count, ins, seed=count), np.ones((count, outs), np.float32)
         add_panel_product(x, panels, out, threads=threads)
         close(out, 1 + x @ weight.T)

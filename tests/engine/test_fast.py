@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from homesplit_engine.cache import KvPool
-from homesplit_engine.fast import FastModel, fast_model
+from homesplit_engine.fast import FastModel, fast_model, parts_of
 from homesplit_engine.lean import LeanModel
 from homesplit_engine.model import LoadedModel, load_model
 
@@ -96,3 +96,11 @@ def test_where_numpy_does_not_see_the_memory_there_is_no_short_way(tmp_path: Pat
     assert isinstance(half.model, LeanModel) and fast_model(half.model, half.plug) is None
     pool = KvPool(half.kv_shape, blocks_total=1, block_tokens=8, device=half.device)
     assert not pool.arrays
+
+
+@pytest.mark.parametrize("rows", [0, 1, 23, 191, 192, 193, 385, 7681])
+def test_the_parts_of_a_prompt_hold_every_row_once_and_few_enough(rows: int) -> None:
+    parts = parts_of(rows)
+    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(rows))
+    sizes = [part.stop - part.start for part in parts]
+    assert max(sizes) <= 192 and (rows <= 192 or min(sizes) >= 72)

@@ -120,4 +120,4 @@ def _ask_rows(_context: Any, w: Any, first: Any, count: Any) -> Any:
 
 
 ask_rows: Any = intrinsic(_ask_rows)
-outer_6, outer_2, outer_1 = (_outer(rows) for rows in (6, 2, 1))
+outer_6, outer_4, outer_2, outer_1 = (_outer(rows) for rows in (6, 4, 2, 1))

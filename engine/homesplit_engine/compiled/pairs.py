@@ -42,8 +42,11 @@ TALL = 12 if LANES == 16 else 6
 """Rows of the largest tile: as many as the registers hold the sums of."""
 NEAR_BYTES = 2**18
 """Of the rows that all panels meet before the next rows come."""
-_AHEAD = 8192
-"""Bytes between the weights in use and those that are asked for meanwhile."""
+_AHEAD, _ASKING = 8192, 4
+"""Bytes between the weights in use and those asked for meanwhile, and from how many rows on.
+
+Fewer use the weights as quickly as memory brings them by itself.
+"""
 _EXACT: Any = OPTIONS | {"fastmath": False}
 """Every tile gives the same bits: nothing is to be put in another order."""
 _WEIGHTS, _PAIRS, _PRODUCTS = (ir.VectorType(kind, 2 * LANES) for kind in (BYTE, SHORT, INT))
@@ -138,7 +141,8 @@ class _Tile:
 
     def _step(self, totals: list[Any], xs: list[Any], weights: Any, offset: Any) -> list[Any]:
         b = self._b
-        vectors.ask(b, b.add(weights, WORD(_AHEAD)))
+        if self._rows >= _ASKING:
+            vectors.ask(b, b.add(weights, WORD(_AHEAD)))
         columns = [
             b.sext(vectors.load(b, weights, 2 * LANES * c, _WEIGHTS, 1), _PRODUCTS)
             for c in range(2)

@@ -13,7 +13,15 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from homesplit_engine.compiled import OPTIONS
-from homesplit_engine.compiled.outer import DEEP, WIDE, ask_rows, outer_1, outer_2, outer_6
+from homesplit_engine.compiled.outer import (
+    DEEP,
+    WIDE,
+    ask_rows,
+    outer_1,
+    outer_2,
+    outer_4,
+    outer_6,
+)
 from homesplit_engine.compiled.pool import pool
 
 Floats = NDArray[np.float32]
@@ -21,6 +29,7 @@ Floats = NDArray[np.float32]
 NEAR_ROWS = 192
 NEAR_INPUTS = 576
 """Of a panel at a time at most; each a multiple of what a tile takes."""
+_FEW_ROWS = 16
 
 
 def can_panel(inputs: int) -> bool:
@@ -120,18 +129,22 @@ def add_tiles(x: Any, w: Any, following: Any, out: Any) -> None:
     """out += x w for WIDE columns: rows x k, k x WIDE, rows x WIDE; k is a multiple of DEEP.
 
     `following` are the weights that come next: they are asked for tile by tile, so that they are
-    near by then. All come as slices, also where that cuts nothing off (`[:, :WIDE]`): of whole
-    arrays, which numba takes for another kind, it would compile this once more.
+    near by then. Of few rows the processor itself sees that weight follows weight, and asking
+    costs more than it brings. All come as slices, also where that cuts nothing off (`[:, :WIDE]`):
+    of whole arrays, which numba takes for another kind, it would compile this once more.
     """
     rows = len(x)
-    share = -(-len(following) * 6 // max(rows, 1))
+    share = -(-len(following) * 6 // rows) if rows > _FEW_ROWS else 0
     m = asked = 0
     while m + 6 <= rows:
         ask_rows(following, asked, min(share, len(following) - asked))
         asked += share
         outer_6(x, w, out, m)
         m += 6
-    while m + 2 <= rows:
+    if m + 4 <= rows:
+        outer_4(x, w, out, m)
+        m += 4
+    if m + 2 <= rows:
         outer_2(x, w, out, m)
         m += 2
     if m < rows:
