@@ -96,9 +96,14 @@ def export(
     return path
 
 
+def pictures_folder(path: Path) -> Path:
+    """Where the pictures of a Markdown export lie."""
+    return path.with_name(f"{path.stem}_pictures")
+
+
 def _with_pictures(path: Path, pages: Sequence[Page], kept: Kept) -> None:
     """The text, and beside it a folder with the pictures that it shows."""
-    folder, drawn = path.with_name(f"{path.stem}_pictures"), picture_files(pages)
+    folder, drawn = pictures_folder(path), picture_files(pages)
     # Pictures of an earlier export may name what this one leaves out.
     for old in folder.glob("entry-*.svg"):
         old.unlink()

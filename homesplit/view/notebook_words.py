@@ -52,9 +52,10 @@ def replaced(kept: Sequence[str]) -> str:
     if not kept:
         return REPLACED
     named = listed([f"`{name}`" for name in kept])
-    if len(kept) == 1:
-        return f"{REPLACED} A machine called {named} keeps its name, which is an ordinary word."
-    return f"{REPLACED} Machines called {named} keep their names, which are ordinary words."
+    who = f"A machine called {named} keeps its name"
+    if len(kept) > 1:
+        who = f"Machines called {named} keep their names"
+    return f"{REPLACED} {who}: ordinary words and products are nobody's own."
 
 
 def unended(page: Page) -> str | None:

@@ -292,6 +292,16 @@ def test_an_export_says_what_stands_in_place_of_names_and_one_with_names_does_no
     assert json.loads(export(ctx, tmp_path / "x.jsonl").read_text())["names_replaced"] is True
 
 
+def test_a_box_whose_name_is_an_ordinary_word_keeps_it_and_the_export_says_so(
+    ctx: Context, tmp_path: Path
+) -> None:
+    body = {**FIGURES, "boxes": ["left", "gandalf"]}
+    record(ctx, "run", "Mode split, left to gandalf; 3 were left out.", body)
+    text = export(ctx, tmp_path / "x.md").read_text()
+    assert "Mode split, left to box A; 3 were left out." in text
+    assert "A machine called `left` keeps its name: ordinary words" in text
+
+
 def test_boxes_met_before_stay_home_even_where_only_a_sentence_names_them(
     ctx: Context, tmp_path: Path
 ) -> None:
