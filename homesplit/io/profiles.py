@@ -212,8 +212,15 @@ def load_link(text: str, a: str, b: str, paths: Paths) -> LinkProfile:
 _BITS_OR_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([GM])B|([gm])b)\s*")
 
 
+_BARE_NUMBER = re.compile(r"\s*[-+]?[\d.]+(?:e[-+]?\d+)?\s*", re.IGNORECASE)
+
+
 def _refuse_bits_or_bytes(text: str) -> None:
-    """Raise ProfileError on `1GB`: Gigabit Ethernet, or eight times that."""
+    """Raise ProfileError on `1GB`: Gigabit Ethernet, or eight times that; and on `1`."""
+    if _BARE_NUMBER.fullmatch(text):
+        raise ProfileError(
+            f"'{text}' is a rate without a unit.", do_next="Give one as 2.35Gbit/s or 118MB/s."
+        )
     found = _BITS_OR_BYTES.fullmatch(text)
     if found is None:
         return

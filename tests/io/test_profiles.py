@@ -180,6 +180,12 @@ def test_a_link_that_may_be_in_bits_or_in_bytes_is_refused_with_both(
     assert profiles.load_link("10Gb", "a", "b", paths).source == "profile: 10 Gbit/s Ethernet"
 
 
+@pytest.mark.parametrize("text", ["0", "2.5", "-1", "1e9"])
+def test_a_link_rate_without_a_unit_is_told_as_that(text: str, paths: Paths) -> None:
+    with pytest.raises(ProfileError, match=f"'{text}' is a rate without a unit"):
+        profiles.load_link(text, "a", "b", paths)
+
+
 def test_no_bare_number_names_a_machine_while_another_makers_has_it_too() -> None:
     named = {short: short.split("-") for short in profiles.built_in("hardware")}
     for short in named:
