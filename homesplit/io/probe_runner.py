@@ -11,7 +11,7 @@ import shlex
 import tempfile
 import zipapp
 import zipfile
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ _BOX_LIMIT_S = 30.0
 LINK_S = 12.5
 """For a link's figures."""
 _LINK_LIMIT_S = 15.0
+_HERE_S = 3.0
 _LEAST_S = 3.0
 """Even when shipping took long, an answer is waited for as long as this."""
 
@@ -143,7 +144,10 @@ async def measure_link(
         async with _probe(driver, pythons[1], f"drive --seconds {seconds:g}", say) as driving:
             await _tell(driving, {"token": token, "peers": first["listening"]})
             driving.end_input()
-            answer = await _answer(driver, driving, deadline)
+            try:
+                answer = await _answer(driver, driving, deadline)
+            except ProbeError as error:
+                raise await _gone((driver, listener)) or error from error
         if answer.get("why"):
             return answer
         answer["peer_interface"] = None
@@ -152,6 +156,26 @@ async def measure_link(
             answer["peer_interface"] = (last or {}).get("interface")
             await listening.finish(timeout_s=_LEAST_S)
         return answer
+
+
+async def _gone(boxes: Sequence[Box]) -> ProbeError | None:
+    """That some of these boxes answer no more, which explains whatever else was seen."""
+
+    async def answers(box: Box) -> bool:
+        try:
+            return (await box.run("true", timeout_s=_HERE_S)).ok
+        except UnreachableError:
+            return False
+
+    here = await asyncio.gather(*(answers(box) for box in boxes))
+    gone = [box.name for box, there in zip(boxes, here, strict=True) if not there]
+    if not gone:
+        return None
+    return ProbeError(
+        "it answers no more.",
+        where=" and ".join(gone),
+        do_next="See whether it is on, awake and in the network, then probe again.",
+    )
 
 
 def _quiet(_: str) -> None:

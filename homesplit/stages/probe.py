@@ -62,8 +62,14 @@ async def probe(ctx: Context, names: Sequence[str], *, only_link: bool = False) 
             link = await _probe_link(ctx, boxes, facts, kept, entry) if pair else None
             entry.ended(kept)
     result = ProbeResult(boxes=tuple(profiles), link=link, kept=tuple(kept))
-    ctx.emit(StageEnded(stage="probe", sentence="Measured and saved."))
+    ctx.emit(StageEnded(stage="probe", sentence=_ended(link)))
     return result
+
+
+def _ended(link: LinkProfile | None) -> str:
+    if link is None or link.loopback or link.a_to_b.value or link.b_to_a.value:
+        return "Measured and saved."
+    return f"The link was not measured: {link.a_to_b.why}"
 
 
 def _told(ctx: Context, box: str, step: str) -> Callable[[str], None]:

@@ -14,6 +14,7 @@ import pytest
 from asyncssh.constants import OPEN_CONNECT_FAILED
 
 from homesplit.errors import TrustError, UnreachableError, UsageError, during
+from homesplit.io import probe_runner
 from homesplit.io.box import Box
 from homesplit.io.local_box import LocalBox
 from homesplit.io.ssh import Connections
@@ -137,6 +138,18 @@ async def test_a_box_that_is_lost_is_told_with_how_and_in_the_middle_of_what(
         ):
             with pytest.raises(UnreachableError, match=says):
                 await work(await connections.connect("box"))
+
+
+async def test_of_boxes_the_one_that_answers_no_more_is_named(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_runner, "_HERE_S", PATIENCE_S)
+    async with lab.connections(Asked()) as connections:
+        boxes = (LocalBox("here"), await connections.connect("box"))
+        assert await probe_runner._gone(boxes) is None  # pyright: ignore[reportPrivateUsage]
+        lab.cut()
+        gone = await probe_runner._gone(boxes)  # pyright: ignore[reportPrivateUsage]
+        assert gone and gone.where == "box"
 
 
 async def test_a_command_that_is_ended_from_outside_is_told_as_that(box: Box) -> None:
