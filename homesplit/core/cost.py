@@ -121,7 +121,8 @@ class CostModel(Struct, frozen=True, kw_only=True):
 
 INT8_ARITHMETIC = 0.97
 """Of the rate in fp32, what products with int8 weights reach over a prompt. Measured: 0.96, 0.99
-and 0.97 at 128, 512 and 2,048 tokens (tests/bench/results/engine.md)."""
+and 0.97 at 128, 512 and 2,048 tokens (tests/bench/results/engine.md) on a processor without VNNI.
+With it 2.05: no probe tells of it, so there the plan is too careful until steps are measured."""
 
 
 def refitted(fit: Calibration, had: CostModel, wanted: CostModel) -> Calibration:
