@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
+from textual.binding import Binding
 from textual.widget import Widget
 from textual.widgets import Input
 
 from homesplit.stages.fault import FaultChoice
 from homesplit.tui.app import HomesplitApp
+from homesplit.tui.screens.base import StageScreen
 from homesplit.tui.screens.chat import ChatScreen
 from homesplit.tui.screens.dialogs import Ask, Question, Reading, TrustKey
 from homesplit.tui.screens.entry import EntryScreen
@@ -32,6 +36,12 @@ def long_page(width: int, height: int) -> tuple[object, ...]:
     return wrap("a word " * 2000, width)
 
 
+SIGNS = {
+    "plus": "+",
+    "minus": "-",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+}
 ROWS = tuple((str(n), line(FaultChoice(box="borea", what="pause").words)) for n in range(40))
 DIALOGS: dict[str, Callable[[HomesplitApp], Over[object]]] = {
     "question": lambda app: Question("Quit?", LONG_TEXT, yes="quit all the same", danger=True),
@@ -100,6 +110,18 @@ async def test_the_palette_holds_every_key_of_a_screen(make_app: MakeApp, name: 
         assert keys - {"Scroll", "Stop"} <= {command.name for command in held}
         assert {"Help", "Quit", "Theme", "Go to Plan"} <= {command.name for command in held}
         assert all(command.told for command in held)
+
+
+@pytest.mark.parametrize("name", road.SCREENS)
+def test_the_help_of_a_screen_names_each_of_its_keys(name: str) -> None:
+    module = import_module(f"homesplit.tui.screens.{name}")
+    screen: type[StageScreen] = getattr(module, f"{name.capitalize()}Screen")
+    listed = f"{help_view.KEYS[name]}\n{help_view.EVERYWHERE}".split("\n")
+    named = {key for row in listed for key in re.split("[ ,]+", re.split("  +", row)[0])}
+    for binding in screen.BINDINGS:
+        assert isinstance(binding, Binding)
+        key = binding.key.split(",")[0]
+        assert SIGNS.get(key, key) in named, key
 
 
 async def test_the_palette_does_what_is_typed_and_chosen_and_escape_does_nothing(
