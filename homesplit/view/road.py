@@ -266,7 +266,14 @@ def _next_on_deploy(state: RunState) -> str:
     return "do it"
 
 
+def is_starting(state: RunState) -> bool:
+    """Whether workers come up by themselves, so that there is nothing to deploy."""
+    return any(state.stage(name).status == "running" for name in ("demo", "model"))
+
+
 def _next_on_monitor(state: RunState) -> str:
     if not is_serving(state):
+        if is_starting(state):
+            return ""
         return "go to Deploy: nothing is running"
     return "open the chosen request" if state.engine.records else "start the load"

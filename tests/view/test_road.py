@@ -83,3 +83,11 @@ def test_a_load_that_is_waited_for_is_no_part_of_the_comparison() -> None:
     assert work(told, LOAD, after(10.0)).strip() == (
         "● compare Waiting for the last answers of the load."
     )
+
+
+def test_while_workers_come_up_by_themselves_monitor_sends_nobody_to_deploy() -> None:
+    def next_of(*told: events.Event) -> str:
+        return road.next_step(reduce(apply, told, RunState()), "monitor")
+
+    assert next_of() == "go to Deploy: nothing is running"
+    assert [next_of(began(stage)) for stage in ("demo", "model")] == ["", ""]

@@ -279,7 +279,8 @@ class MonitorScreen(StageScreen):
     def action_advance(self) -> None:
         """Open the request under the cursor, or start what is missing."""
         if not road.is_serving(self.state) and not self.state.engine.records:
-            self.go("deploy")
+            if not road.is_starting(self.state):
+                self.go("deploy")
         elif self.state.engine.records:
             self._open_request()
         else:
