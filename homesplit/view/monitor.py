@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from homesplit_engine.records import WorkerStatus
+from homesplit_engine.records import ModeSetting, WorkerStatus
 
 from homesplit.core.engine_state import MENDED
 from homesplit.core.state import Done, Engine, RunState
@@ -22,6 +22,7 @@ from homesplit.view.spans import (
     crop,
     fit,
     line,
+    width_of,
 )
 from homesplit.view.watch import LATE_S
 
@@ -136,41 +137,59 @@ def headline(state: RunState, width: int) -> Line:
         if state.stage("demo").status == "running" or state.stage("model").status == "running":
             return line(Span(" Starting: the model is loaded once on each worker.", "dim"))
         return line(Span(" Nothing is running: 3 deploys.", "dim"))
-    parts: list[Span] = [Span(" mode ", "dim")]
-    if setting is not None:
-        parts.append(Span(f" {setting.mode} ", "!key"))
-        if deployment is not None and deployment.loopback:
-            # Here, where no width cuts it off.
-            parts.append(Span(" one machine: measures no network ", "warn"))
-        parts.extend(_setting_words(setting.mode, state, short=width < 100))
-    load = state.load
+    load = (Span("  load ", "dim"), _load_words(state))
+    ways = [
+        line(Span(" mode ", "dim"), *_setting(state, label, style), *load)
+        for label in ONE_MACHINE
+        for style in _styles(state)
+    ]
+    told = next((way for way in ways if width_of(way) <= width), ways[-1])
+    model = f"  {clean(deployment.model)}" if deployment is not None else ""
+    return crop(as_fits(told, model, width, "dim"), width)
+
+
+ONE_MACHINE = (" one machine: measures no network ", " one machine ")
+"""What a run over loopback is told to be, and where there is no room for that."""
+
+
+def _load_words(state: RunState) -> Span:
     named = state.choices.load_rate_requests_per_s
     rate = numbers.per_second(named, " req") if named else "l fits it to the boxes"
-    parts.append(Span("  load ", "dim"))
-    parts.append(Span(f"● {rate}", "good") if load.running else Span(f"○ off ({rate})", "dim"))
-    model = f"  {clean(deployment.model)}" if deployment is not None else ""
-    return crop(as_fits(tuple(parts), model, width, "dim"), width)
+    return Span(f"● {rate}", "good") if state.load.running else Span(f"○ off ({rate})", "dim")
 
 
-def _setting_words(mode: str, state: RunState, *, short: bool) -> Line:
+def _styles(state: RunState) -> tuple[str, ...]:
+    """How prompts are read, from the longest way to say it to none."""
     setting = state.engine.setting
+    if setting is None or setting.prefill != "chunked":
+        return "whole prefill", ""
+    chunks = f"chunks of {setting.chunk_tokens}"
+    return f"prefill in {chunks}", chunks, ""
+
+
+def _setting(state: RunState, label: str, style: str) -> Line:
+    setting, deployment = state.engine.setting, state.deployment
     if setting is None:
         return ()
-    chunks = (
-        f"chunks of {setting.chunk_tokens}"
-        if short
-        else (f"prefill in chunks of {setting.chunk_tokens}")
+    loopback = deployment is not None and deployment.loopback
+    return (
+        Span(f" {setting.mode} ", "!key"),
+        *((Span(label, "warn"),) if loopback else ()),
+        *_setting_words(setting, style),
     )
-    style = chunks if setting.prefill == "chunked" else "whole prefill"
+
+
+def _setting_words(setting: ModeSetting, style: str) -> Line:
+    mode = setting.mode
     if mode == "split" and setting.prefill_box and setting.decode_box:
         return (
             Span(f" {setting.prefill_box} reads", "prefill"),
             Span(" ━▶ ", "handoff"),
             Span(f"{setting.decode_box} writes", "decode"),
-            Span(f"  {style}", "dim"),
+            Span(f"  {style}" if style else "", "dim"),
         )
     if mode == "colocated" and setting.decode_box:
-        return (Span(f" on {setting.decode_box}", ""), Span(f"  {style}", "dim"))
+        return (Span(f" on {setting.decode_box}"), Span(f"  {style}" if style else "", "dim"))
     return (Span(f" {style}", "dim"),)
 
 

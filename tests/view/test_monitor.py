@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import pytest
 from homesplit_engine.records import (
     Fault,
+    Mode,
     ModeSetting,
     ModeSwitch,
     PrefillSlice,
     StepEvent,
     TransferEvent,
 )
+from msgspec.structs import replace
 
 from homesplit.core import events
+from homesplit.core.deployment import Deployment
 from homesplit.core.engine_state import MENDED, Done, Engine, after
 from homesplit.core.state import Load, RunState
 from homesplit.core.workload import LengthClass, Targets
 from homesplit.view.charts import handoff_chart, requests_chart
 from homesplit.view.history import SLOTS, History
 from homesplit.view.link_use import Moves, link_use
-from homesplit.view.monitor import latest_fault, recent, span_words
+from homesplit.view.monitor import headline, latest_fault, recent, span_words
 from homesplit.view.panels import Seen, panel, panel_lines
 from homesplit.view.plan_charts import rates_chart
 from homesplit.view.prompt_classes import place_by_length, prompt_classes
@@ -261,3 +265,27 @@ def test_figures_that_nobody_looks_at_are_forgotten() -> None:
         found.take(engine, prompt_classes(Load()))
     assert sum(len(trail.values) for trail in found.of("ttft")) <= 181
     assert sum(map(len, history._values.values())) <= 3 * 310  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("mode", ["colocated", "split"])
+@pytest.mark.parametrize("width", [80, 100, 120, 300])
+def test_the_headline_tells_mode_load_and_one_machine_whole_at_every_width(
+    mode: Mode, width: int
+) -> None:
+    setting = ModeSetting(
+        mode=mode, prefill="chunked", chunk_tokens=256, prefill_box="left", decode_box="right"
+    )
+    deployment = Deployment(
+        id="d",
+        boxes=(),
+        router_box="left",
+        model="smollm2-135m",
+        setting=setting,
+        router_port=0,
+        loopback=True,
+    )
+    state = replace(RunState(), deployment=deployment, engine=Engine(setting=setting))
+    told = plain([headline(state, width)])
+    assert len(told) <= width
+    assert all(word in told for word in (mode, "one machine", "right", "load ○ off (l fits it"))
+    assert ("measures no network" in told) == (width > 100 or (mode, width) == ("colocated", 100))
