@@ -140,9 +140,9 @@ class Plug:
         **_ignored: Any,
     ) -> tuple[torch.Tensor, None]:
         """One layer of one step; returns 1 x tokens x heads x head_dim."""
-        if self.step is None and s_aux is not None:
-            raise UnsupportedAttention("attention sinks")
         layer: Any = module.layer_idx
+        if self.step is None and self.static is None:
+            self._check(module, layer, s_aux)
         out = self.attend_rows(
             layer,
             query[0].transpose(0, 1),
@@ -188,6 +188,18 @@ class Plug:
         how.spell_out(query, key.shape[1], out)
         return out
 
+    def _check(self, module: torch.nn.Module, layer: int, sinks: torch.Tensor | None) -> None:
+        """Raises UnsupportedAttention for a layer that asks for more than attention to the past."""
+        if sinks is not None:
+            raise UnsupportedAttention("attention sinks")
+        if getattr(module, "is_causal", True) is False:
+            raise UnsupportedAttention("attention layers that look both ways, as an encoder's do")
+        if layer in self.seen:
+            raise UnsupportedAttention(
+                f"layers that attend more than once ({type(module).__name__}: "
+                "differential, looped or cross-attention)"
+            )
+
     def _look(
         self,
         layer: int,
@@ -199,8 +211,6 @@ class Plug:
         softcap: float | None,
     ) -> torch.Tensor:
         """Notes the layer's shape and attends within the row, which is one sequence."""
-        if layer in self.seen:
-            raise UnsupportedAttention(f"two attention modules that share layer {layer}")
         self.seen[layer] = LayerSeen(
             kv_heads=key.shape[1],
             head_dim=key.shape[2],

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from homesplit_engine.attention import Plug, UnsupportedAttention
+from homesplit_engine.attention import LayerSeen, Plug, UnsupportedAttention
 from homesplit_engine.cache import KvShape
 from homesplit_engine.compiled.warm import compile_all
 from homesplit_engine.devices import why_no_device
@@ -24,14 +24,11 @@ from homesplit_engine.kernels import (
     quantise_linears,
     why_no_int8,
 )
+from homesplit_engine.layer_kinds import refusal_of, rope_types, unlike_kind
 from homesplit_engine.lean import LeanModel, make_lean
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WEIGHTS = ("same", "int8")
-_LAYER_KINDS = {"full_attention", "sliding_attention", "attention"}
-_MLA_KEYS = ("kv_lora_rank", "q_lora_rank")
-_RECURRENT_KEYS = ("ssm_cfg", "mamba_d_state", "state_size", "ssm_state_size", "lru_width")
-_SEQUENCE_DEPENDENT_ROPE = {"dynamic"}
 _TRIAL_TOKENS = 40
 
 
@@ -104,7 +101,7 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
         quantise_linears(model, copy=copy_fits(model, int8=True))
     if isinstance(model, LeanModel):
         model.ready()
-    return LoadedModel(
+    loaded = LoadedModel(
         model=model,
         plug=plug,
         kv_shape=shape,
@@ -116,27 +113,12 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
         dtype=dtype,
         fields=fields,
     )
+    if (device, dtype, weights) == ("cpu", "float32", "same") and not isinstance(model, LeanModel):
+        # In lower precision other experts may be chosen. Imported here, as it imports this module.
+        from homesplit_engine.trial import try_steps
 
-
-def refusal_of(config: Any) -> str | None:
-    """What in this configuration this engine does not do, as a sentence; None when nothing."""
-    if getattr(config, "is_encoder_decoder", False):
-        return f"{config.model_type} is an encoder-decoder model (cross-attention layers)"
-    if getattr(config, "kv_lora_rank", None) is not None:
-        return f"{config.model_type} has multi-head latent attention layers (MLA, kv_lora_rank)"
-    kinds = set(getattr(config, "layer_types", None) or ()) - _LAYER_KINDS
-    if kinds:
-        return f"{config.model_type} has layers of kind {', '.join(sorted(kinds))}"
-    if any(getattr(config, key, None) is not None for key in _RECURRENT_KEYS):
-        return f"{config.model_type} has recurrent layers (state-space or linear recurrence)"
-    if getattr(config, "num_kv_shared_layers", 0):
-        return f"{config.model_type} has layers that share another layer's KV"
-    if getattr(config, "alibi", False):
-        return f"{config.model_type} has ALiBi attention layers"
-    rope = _rope_types(config) & _SEQUENCE_DEPENDENT_ROPE
-    if rope:
-        return f"{config.model_type} has rope of type {', '.join(rope)} (depends on the batch)"
-    return None
+        try_steps(loaded)
+    return loaded
 
 
 def max_context_of(config: Any) -> int:
@@ -148,7 +130,7 @@ def max_context_of(config: Any) -> int:
     longest = int(getattr(config, "max_position_embeddings", 0) or 0)
     if longest <= 0:
         raise ModelError(f"{config.model_type}: the configuration names no context length")
-    if "longrope" in _rope_types(config):
+    if "longrope" in rope_types(config):
         settings: Any = config.rope_parameters
         original = settings.get("original_max_position_embeddings") or getattr(
             config, "original_max_position_embeddings", None
@@ -160,12 +142,6 @@ def max_context_of(config: Any) -> int:
 def slack_of(dtype: torch.dtype) -> float:
     """How far two ways to the same logits may lie apart, as a share of the largest."""
     return 1e-3 if dtype == torch.float32 else 0.1
-
-
-def _rope_types(config: Any) -> set[str]:
-    settings: Any = getattr(config, "rope_parameters", None) or {}
-    found = [settings, *(v for v in settings.values() if isinstance(v, dict))]
-    return {str(one["rope_type"]) for one in found if "rope_type" in one}
 
 
 def _load(model_dir: Path, device: str, dtype: torch.dtype) -> Any:
@@ -182,6 +158,8 @@ def _load(model_dir: Path, device: str, dtype: torch.dtype) -> Any:
             attn_implementation="eager",
         )
     except (OSError, ValueError, KeyError) as error:
+        if str(error).startswith("Unrecognized configuration class"):
+            error = ValueError("transformers knows no decoder-only language model of its kind")
         raise ModelError(f"{model_dir}: the model can't be loaded: {error}") from error
     try:
         return model.to(device).eval()
@@ -204,7 +182,12 @@ def _looked_at(
     positions = torch.arange(_TRIAL_TOKENS, device=device)[None]
     last = torch.tensor([_TRIAL_TOKENS - 1], device=device)
     with torch.inference_mode():
-        own = model(tokens, position_ids=positions, use_cache=False).logits[0, -1:]
+        try:
+            own = model(tokens, position_ids=positions, use_cache=False).logits[0, -1:]
+        except Exception as error:  # models ask for what they need in words of their own
+            raise ModelError(
+                f"{name}: transformers itself can't compute it from tokens alone: {error}"
+            ) from error
         model.set_attn_implementation(plug.name)
         model = make_lean(model, plug) or model
         if hasten:
@@ -217,21 +200,17 @@ def _looked_at(
             raise ModelError(f"{name} has {error}; this engine can't serve it") from error
     layers = int(config.num_hidden_layers)
     if set(plug.seen) != set(range(layers)):
-        raise ModelError(
-            f"{name}: {layers} layers, of which {len(plug.seen)} use transformers' attention "
-            "interface; layers of another kind can't be served by this engine"
-        )
+        raise ModelError(f"{name} has {unlike_kind(model, plug.seen)}; this engine can't serve it")
     seen = [plug.seen[layer] for layer in range(layers)]
     if any(one.head_dim != one.value_dim for one in seen):
         raise ModelError(f"{name} has attention layers whose keys and values differ in width (MLA)")
-    kinds: Any = getattr(config, "layer_types", None) or ["full_attention"] * layers
-    if any(k == "sliding_attention" and o.window is None for k, o in zip(kinds, seen, strict=True)):
+    if _hides_its_window(config, seen):
         raise ModelError(f"{name} has sliding-window layers that do not tell their window")
     scale = float(own.abs().max()) + 1e-6
     if ours.shape != own.shape or float((ours - own).abs().max()) > slack_of(dtype) * scale:
         raise ModelError(
-            f"{name}: its logits under this engine's attention differ from its own; it has a "
-            "kind of attention layer that this engine does not do"
+            f"{name}: its logits under this engine's attention differ from its own; it has "
+            f"{unlike_kind(model, plug.seen)}; this engine can't serve it"
         )
     shape = KvShape(
         kv_heads=tuple(one.kv_heads for one in seen),
@@ -239,6 +218,17 @@ def _looked_at(
         dtype=dtype,
     )
     return model, shape
+
+
+def _hides_its_window(config: Any, seen: list[LayerSeen]) -> bool:
+    """Whether layers that the configuration gives a sliding window showed none."""
+    kinds: Any = getattr(config, "layer_types", None)
+    if kinds:
+        pairs = zip(kinds, seen, strict=True)
+        return any(kind == "sliding_attention" and one.window is None for kind, one in pairs)
+    given: Any = getattr(config, "sliding_window", None)
+    used = given is not None and getattr(config, "use_sliding_window", True)
+    return bool(used) and all(one.window is None for one in seen)
 
 
 def _eos_token_ids(model: Any) -> tuple[int, ...]:

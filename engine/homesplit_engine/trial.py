@@ -1,7 +1,8 @@
 """Tries the steps on the device that they will run on, before anyone relies on them.
 
 Loading compares a model's own logits with those of our plain attention. What a GPU's fused kernels
-make of batches, cut prompts and scattered blocks is compared here.
+make of batches, cut prompts and scattered blocks is compared here, and whether a model of a family
+that nobody here knows can be read in parts at all.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ def try_steps(loaded: LoadedModel) -> None:
             "choose another device or dtype for this box"
         ) from error
     if not off <= slack_of(loaded.kv_shape.dtype):
+        if loaded.device.type == "cpu":
+            raise ModelError(
+                f"{loaded.name}: read in parts its logits are off by {off:.2g} of the largest; its "
+                "layers pass more on from token to token than keys and values (a convolution, or "
+                "a recurrence), which this engine can't serve"
+            )
         raise ModelError(
             f"{loaded.name}: on {loaded.device} a step's logits are off by {off:.2g} of the "
             "largest; this torch computes attention wrongly there: choose another device or dtype"

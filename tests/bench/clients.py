@@ -34,7 +34,7 @@ from tests.engine.router_kit import make_tokenizer
 PROMPT_TOKENS = 128
 TTFT_S, TPOT_S = 0.4, 0.025
 """Targets in the middle of what the server does, so that goodput is a part of the rate."""
-TOOL_S = 240.0
+TOOL_S = 420.0
 """How long one tool may take, its start included."""
 FIGURES = (
     "ttft_p50_s",
@@ -67,6 +67,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=8.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
+    parser.set_defaults(name="tiny", model=None)
     return parser.parse_args()
 
 
@@ -86,7 +87,7 @@ def _measure(args: argparse.Namespace) -> list[Round]:
             found: Round = {}
             for tool in order:
                 _ask(url + "/begin", b"")
-                found[tool] = _try(TOOLS[tool], args, url, folder)
+                found[tool] = try_tool(TOOLS[tool], args, url, folder)
                 if isinstance(found[tool], dict):
                     found[tool + " truth"] = _truth(json.loads(_ask(url + "/truth")))
                 print(json.dumps({tool: found[tool]}), file=sys.stderr, flush=True)
@@ -141,7 +142,7 @@ def _name_the_tokenizer(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
 
 
-def _try(
+def try_tool(
     run: Callable[[argparse.Namespace, str, Path], Figures],
     args: argparse.Namespace,
     url: str,
@@ -177,7 +178,7 @@ def _call(words: Sequence[str], folder: Path, *, offline: bool = True) -> str:
 # ------------------------------------------------------------------ the tools
 
 
-def _homesplit(args: argparse.Namespace, url: str, folder: Path) -> Figures:
+def homesplit_figures(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     words = [sys.executable, "-m", "homesplit", "bench", "--url", url, "--api", "completions"]
     words += ["--prompt-tokens", str(PROMPT_TOKENS), "--output-tokens", str(TOKENS)]
     words += ["--rate", str(args.rate), "--seconds", str(args.requests / args.rate)]
@@ -208,9 +209,16 @@ def _homesplit(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     }
 
 
-def _vllm(args: argparse.Namespace, url: str, folder: Path) -> Figures:
+def vllm_figures(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     words = [*_tool(args.vllm), "bench", "serve", "--backend", "openai", "--base-url", url]
-    words += ["--endpoint", "/v1/completions", "--model", "tiny", "--tokenizer", str(folder)]
+    words += [
+        "--endpoint",
+        "/v1/completions",
+        "--model",
+        args.name,
+        "--tokenizer",
+        _tokenizer(args, folder),
+    ]
     words += ["--dataset-name", "random", "--random-input-len", str(PROMPT_TOKENS)]
     words += ["--random-output-len", str(TOKENS), "--num-prompts", str(args.requests)]
     # Its burstiness is a gamma shape: a very large one is a constant rate.
@@ -233,10 +241,10 @@ def _vllm(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     }
 
 
-def _aiperf(args: argparse.Namespace, url: str, folder: Path) -> Figures:
+def aiperf_figures(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     out = folder / "aiperf"
-    words = [*_tool(args.aiperf), "profile", "--model", "tiny", "--url", url, "--streaming"]
-    words += ["--endpoint-type", "completions", "--tokenizer", str(folder)]
+    words = [*_tool(args.aiperf), "profile", "--model", args.name, "--url", url, "--streaming"]
+    words += ["--endpoint-type", "completions", "--tokenizer", _tokenizer(args, folder)]
     words += ["--isl", str(PROMPT_TOKENS), "--isl-stddev", "0", "--osl", str(TOKENS)]
     words += ["--osl-stddev", "0", "--request-rate", str(args.rate), "--arrival-pattern"]
     words += ["constant", "--request-count", str(args.requests), "--use-server-token-count"]
@@ -257,15 +265,15 @@ def _aiperf(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     }
 
 
-def _guidellm(args: argparse.Namespace, url: str, folder: Path) -> Figures:
+def guidellm_figures(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     path = folder / "guidellm.json"
-    backend = f"kind=openai_http,target={url},model=tiny,request_format=/v1/completions"
+    backend = f"kind=openai_http,target={url},model={args.name},request_format=/v1/completions"
     words = [*_tool(args.guidellm), "run", "--backend", backend]
     words += ["--profile", f"kind=constant,rate={args.rate:g}"]
     words += ["--constraint", f"kind=max_requests,count={args.requests}"]
     data = f"prompt_tokens={PROMPT_TOKENS},output_tokens={TOKENS}"
     words += ["--data", f"kind=synthetic_text,{data}"]
-    words += ["--tokenizer", f"kind=hf_auto,model={folder}", "--disable-console"]
+    words += ["--tokenizer", f"kind=hf_auto,model={_tokenizer(args, folder)}", "--disable-console"]
     words += ["--output", f"kind=json,path={path}"]
     _call(words, folder)
     told: Mapping[str, Any] = json.loads(path.read_text())["benchmarks"][0]["metrics"]
@@ -282,6 +290,11 @@ def _guidellm(args: argparse.Namespace, url: str, folder: Path) -> Figures:
     }
 
 
+def _tokenizer(args: argparse.Namespace, folder: Path) -> str:
+    """The model's folder where there is a real one."""
+    return str(args.model or folder)
+
+
 def _tool(path: Path | None) -> list[str]:
     if path is None:
         raise _NotRun("not asked for")
@@ -291,7 +304,12 @@ def _tool(path: Path | None) -> list[str]:
 
 
 OWN = "homesplit bench"
-TOOLS = {OWN: _homesplit, "vllm": _vllm, "aiperf": _aiperf, "guidellm": _guidellm}
+TOOLS = {
+    OWN: homesplit_figures,
+    "vllm": vllm_figures,
+    "aiperf": aiperf_figures,
+    "guidellm": guidellm_figures,
+}
 
 
 HEADS = ("TTFT p50 ms", "TTFT p99 ms", "TPOT p50 ms", "TPOT p99 ms", "ITL p50 ms", "ITL p99 ms")

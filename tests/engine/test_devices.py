@@ -202,7 +202,7 @@ def test_the_trial_of_a_device_fails_where_its_attention_is_wrong(
         return right(query, *rest, **settings).flip(-1)
 
     monkeypatch.setattr("homesplit_engine.attention.scaled_dot_product_attention", wrong)
-    with pytest.raises(ModelError, match="attention wrongly"):
+    with pytest.raises(ModelError, match="logits are off by"):
         try_steps(loaded)
 
 

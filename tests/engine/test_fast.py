@@ -13,7 +13,7 @@ from homesplit_engine.fast import FastModel, fast_model, parts_of
 from homesplit_engine.lean import LeanModel
 from homesplit_engine.model import LoadedModel, load_model
 
-from tests.engine.test_runner import Engine
+from tests.engine.engine_kit import Engine
 from tests.engine.tiny import generate, make_model, prompt_of
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from homesplit_engine.trial import try_steps
 
 from homesplit.io.paths import user_paths
 from tests.engine.client import Pair, WorkerProcess
-from tests.engine.test_runner import ANSWER, BLOCK, CHUNK, LENGTHS, Engine
-from tests.engine.tiny import KINDS, generate, make_model, prompt_of
+from tests.engine.engine_kit import ANSWER, BLOCK, CHUNK, LENGTHS, Engine, Models
+from tests.engine.tiny import KINDS, prompt_of
 
 pytestmark = pytest.mark.gpu
 
@@ -45,30 +44,8 @@ def exact() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    @cache
-    def folder(kind: str) -> Path:
-        return make_model(tmp_path_factory.mktemp(kind), kind)
-
-    return folder
-
-
-@pytest.fixture(scope="module")
-def load(folders: Any) -> Any:
-    @cache
-    def loaded(kind: str, dtype: str = "float32", device: str = NAME) -> LoadedModel:
-        return load_model(folders(kind), device=device, dtype=dtype)
-
-    return loaded
-
-
-@pytest.fixture(scope="module")
-def reference(folders: Any) -> Any:
-    @cache
-    def answer(kind: str, length: int, tokens: int = ANSWER, seed: int = 0) -> list[int]:
-        return generate(folders(kind), prompt_of(length, seed), tokens, device=NAME)
-
-    return answer
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    return Models(tmp_path_factory.mktemp("models"), NAME)
 
 
 class Graphed(Engine):
@@ -89,67 +66,67 @@ class Graphed(Engine):
 @pytest.mark.parametrize("chunk", [None, CHUNK], ids=["whole", "chunked"])
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_greedy_text_equals_generate_in_a_batch(
-    kind: str, chunk: int | None, load: Any, reference: Any
+    kind: str, chunk: int | None, models: Models
 ) -> None:
-    engine = Engine(load(kind))
+    engine = Engine(models.loaded(kind))
     for length in (1, BLOCK + 1, 45):
         engine.add(str(length), prompt_of(length), chunk=chunk)
-    assert engine.run() == {str(n): reference(kind, n) for n in (1, BLOCK + 1, 45)}
+    assert engine.run() == {str(n): models.answer(kind, n) for n in (1, BLOCK + 1, 45)}
 
 
 @pytest.mark.parametrize("chunk", [None, CHUNK], ids=["whole", "chunked"])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_greedy_text_equals_generate_at_every_border(
-    length: int, chunk: int | None, load: Any, reference: Any
+    length: int, chunk: int | None, models: Models
 ) -> None:
-    engine = Engine(load("llama"))
+    engine = Engine(models.loaded("llama"))
     engine.add("alone", prompt_of(length), chunk=chunk)
-    assert engine.run()["alone"] == reference("llama", length)
+    assert engine.run()["alone"] == models.answer("llama", length)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma3"])
-def test_a_prefix_that_is_cached_gives_the_same_text(kind: str, load: Any, reference: Any) -> None:
-    engine = Engine(load(kind))
+def test_a_prefix_that_is_cached_gives_the_same_text(kind: str, models: Models) -> None:
+    engine = Engine(models.loaded(kind))
     engine.add("first", prompt_of(45))
     engine.run()
     engine.add("second", prompt_of(45))
     request = engine.scheduler.request("second")
     answers = engine.run()
     assert request is not None and request.cached_tokens == 40
-    assert answers["second"] == answers["first"] == reference(kind, 45)
+    assert answers["second"] == answers["first"] == models.answer(kind, 45)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
-def test_scattered_blocks_give_the_same_text(kind: str, load: Any, reference: Any) -> None:
-    engine = Graphed(load(kind), blocks=18, prefix_cache=False)
+def test_scattered_blocks_give_the_same_text(kind: str, models: Models) -> None:
+    engine = Graphed(models.loaded(kind), blocks=18, prefix_cache=False)
     engine.scheduler.pool.allocate(18)
     engine.scheduler.pool.release(list(range(0, 18, 2)))
     engine.add("alone", prompt_of(45), max_tokens=LONG)
-    assert engine.run()["alone"] == reference(kind, 45, LONG)
+    assert engine.run()["alone"] == models.answer(kind, 45, LONG)
 
 
-def test_preempted_requests_still_give_the_same_text(load: Any, reference: Any) -> None:
-    engine = Graphed(load("llama"), blocks=8, prefix_cache=False)
+def test_preempted_requests_still_give_the_same_text(models: Models) -> None:
+    engine = Graphed(models.loaded("llama"), blocks=8, prefix_cache=False)
     for seed in range(4):
         engine.add(str(seed), prompt_of(15, seed))
     requests = [engine.scheduler.request(str(seed)) for seed in range(4)]
     answers = engine.run()
     assert sum(r.preemptions for r in requests if r is not None) > 0
-    assert answers == {str(n): reference("llama", 15, ANSWER, n) for n in range(4)}
+    assert answers == {str(n): models.answer("llama", 15, ANSWER, n) for n in range(4)}
 
 
-def test_a_seed_gives_the_same_text_alone_and_in_a_batch(load: Any) -> None:
+def test_a_seed_gives_the_same_text_alone_and_in_a_batch(models: Models) -> None:
     sampling: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95, "max_tokens": 10}
-    alone = Engine(load("llama"))
+    alone = Engine(models.loaded("llama"))
     alone.add("a", prompt_of(20), seed=7, **sampling)
-    batch = Graphed(load("llama"))
+    batch = Graphed(models.loaded("llama"))
     for name in ("x", "a", "y"):
         batch.add(name, prompt_of(20), seed=7 if name == "a" else 8, **sampling)
     assert alone.run()["a"] == batch.run()["a"]
     assert batch.answers["x"] == batch.answers["y"] != batch.answers["a"]
 
 
-def test_penalties_and_logprobs_come_out_as_on_the_cpu(load: Any) -> None:
+def test_penalties_and_logprobs_come_out_as_on_the_cpu(models: Models) -> None:
     settings: dict[str, Any] = {
         "repetition_penalty": 1.3,
         "presence_penalty": 0.5,
@@ -159,15 +136,15 @@ def test_penalties_and_logprobs_come_out_as_on_the_cpu(load: Any) -> None:
     }
     texts: list[list[int]] = []
     for device in (NAME, "cpu"):
-        engine = Engine(load("llama", device=device))
+        engine = Engine(models.loaded("llama", device=device))
         engine.add("a", prompt_of(20), **settings)
         texts.append(engine.run()["a"])
     assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_graphs_on_and_off_give_the_same_text(kind: str, load: Any, reference: Any) -> None:
-    loaded = load(kind)
+def test_graphs_on_and_off_give_the_same_text(kind: str, models: Models) -> None:
+    loaded = models.loaded(kind)
     refusal = why_no_graphs(loaded)
     if refusal is not None:
         pytest.skip(f"no graphs for {kind} here: {refusal}")
@@ -178,12 +155,12 @@ def test_graphs_on_and_off_give_the_same_text(kind: str, load: Any, reference: A
     answers = engine.run()
     assert engine.runner.graphs is not None
     assert engine.runner.graphs.off is None and engine.runner.graphs.buckets
-    assert answers == {str(n): reference(kind, n, tokens) for n, tokens in batch}
+    assert answers == {str(n): models.answer(kind, n, tokens) for n, tokens in batch}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_graphs_of_half_precision_pass_their_own_comparison(dtype: str, load: Any) -> None:
-    loaded = load("llama", dtype)
+def test_graphs_of_half_precision_pass_their_own_comparison(dtype: str, models: Models) -> None:
+    loaded = models.loaded("llama", dtype)
     refusal = why_no_graphs(loaded)
     if refusal is not None:
         pytest.skip(f"no graphs here: {refusal}")
@@ -197,8 +174,8 @@ def test_graphs_of_half_precision_pass_their_own_comparison(dtype: str, load: An
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_the_trial_that_a_worker_begins_with_passes(kind: str, dtype: str, load: Any) -> None:
-    try_steps(load(kind, dtype))
+def test_the_trial_that_a_worker_begins_with_passes(kind: str, dtype: str, models: Models) -> None:
+    try_steps(models.loaded(kind, dtype))
 
 
 def test_memory_for_the_pool_is_found() -> None:
@@ -220,10 +197,10 @@ def _request(length: int, blocks: list[int]) -> Request:
 @pytest.mark.parametrize("wire", KV_WIRES)
 @pytest.mark.parametrize("way", [("cpu", NAME), (NAME, "cpu"), (NAME, NAME)], ids="-".join)
 def test_kv_that_is_handed_over_between_devices_is_what_was_there(
-    way: tuple[str, str], wire: KvWire, load: Any
+    way: tuple[str, str], wire: KvWire, models: Models
 ) -> None:
     """Told layer by layer while later layers and steps are queued, as the sender is."""
-    source, target = (load("llama", device=device) for device in way)
+    source, target = (models.loaded("llama", device=device) for device in way)
     runners = [
         Runner(one, KvPool(one.kv_shape, blocks_total=12, block_tokens=BLOCK, device=one.device))
         for one in (source, target)
@@ -272,14 +249,14 @@ class Boxes(Pair):
 
 @pytest.mark.parametrize("way", [("cpu", NAME), (NAME, "cpu"), (NAME, NAME)], ids="-".join)
 def test_two_workers_on_different_devices_split_requests(
-    way: tuple[str, str], folders: Any, reference: Any, tmp_path: Path
+    way: tuple[str, str], models: Models, tmp_path: Path
 ) -> None:
-    boxes = Boxes(tmp_path, folders("llama"), way)
+    boxes = Boxes(tmp_path, models.folder("llama"), way)
     try:
         for chunk in (None, CHUNK):
             name = f"chunk-{chunk}"
             boxes.split(name, prompt_of(45), chunk, max_tokens=ANSWER)
-            assert boxes.text(name) == reference("llama", 45)
+            assert boxes.text(name) == models.answer("llama", 45)
     finally:
         boxes.stop()
 

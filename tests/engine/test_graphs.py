@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,8 @@ from homesplit_engine.graphs import Bucket, Graphs, Replay, StaticStep, bucket_f
 from homesplit_engine.model import LoadedModel, load_model
 from homesplit_engine.runner import Runner
 
-from tests.engine.test_runner import BLOCK, Engine
-from tests.engine.tiny import KINDS, generate, make_model, prompt_of
+from tests.engine.engine_kit import BLOCK, Engine, Models
+from tests.engine.tiny import KINDS, prompt_of
 
 DENSE = [kind for kind in KINDS if kind not in ("qwen3_moe", "mixtral")]
 FEWEST = 16
@@ -73,30 +72,16 @@ def _never(*_: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def load(models: Models) -> Any:
     """Models as a GPU holds them: in torch's own layers, not in those compiled for a CPU."""
 
     @cache
     def loaded(kind: str, dtype: str = "float32") -> LoadedModel:
-        folder = tmp_path_factory.mktemp(kind)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("homesplit_engine.model.can_hasten", _never)
-            return load_model(make_model(folder / kind, kind), device="cpu", dtype=dtype)
+            return load_model(models.folder(kind), device="cpu", dtype=dtype)
 
     return loaded
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    @cache
-    def folder(kind: str) -> Path:
-        return make_model(tmp_path_factory.mktemp("reference") / kind, kind)
-
-    @cache
-    def answer(kind: str, length: int, tokens: int) -> list[int]:
-        return generate(folder(kind), prompt_of(length), tokens)
-
-    return answer
 
 
 BATCH = ((1, 12), (BLOCK + 1, 3), (23, 12), (45, 7))
@@ -104,13 +89,13 @@ BATCH = ((1, 12), (BLOCK + 1, 3), (23, 12), (45, 7))
 
 
 @pytest.mark.parametrize("kind", DENSE)
-def test_replayed_steps_give_transformers_own_text(kind: str, load: Any, reference: Any) -> None:
+def test_replayed_steps_give_transformers_own_text(kind: str, load: Any, models: Models) -> None:
     engine = Replaying(load(kind))
     for length, tokens in BATCH:
         engine.add(str(length), prompt_of(length), max_tokens=tokens)
     answers = engine.run()
     assert engine.graphs.off is None and engine.graphs.buckets
-    assert answers == {str(n): reference(kind, n, tokens) for n, tokens in BATCH}
+    assert answers == {str(n): models.answer(kind, n, tokens) for n, tokens in BATCH}
 
 
 @pytest.mark.parametrize(
@@ -143,12 +128,12 @@ def test_a_step_of_fixed_shapes_has_the_logits_of_any_other(
     assert seen and engine.graphs.off is None
 
 
-def test_scattered_blocks_that_grow_give_the_same_text(load: Any, reference: Any) -> None:
+def test_scattered_blocks_that_grow_give_the_same_text(load: Any, models: Models) -> None:
     engine = Replaying(load("llama"), blocks=18, prefix_cache=False)
     engine.scheduler.pool.allocate(18)
     engine.scheduler.pool.release(list(range(0, 18, 2)))
     engine.add("alone", prompt_of(45), max_tokens=20)
-    assert engine.run()["alone"] == reference("llama", 45, 20)
+    assert engine.run()["alone"] == models.answer("llama", 45, 20)
     assert engine.graphs.off is None
 
 
@@ -208,14 +193,14 @@ def _reads_no_new_inputs(step: StaticStep) -> Replay:
     ],
 )
 def test_a_graph_that_differs_or_fails_costs_no_text_and_is_told_once(
-    record: Record, sentence: str, load: Any, reference: Any, caplog: pytest.LogCaptureFixture
+    record: Record, sentence: str, load: Any, models: Models, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = Replaying(load("llama"), record, checked_uses=graphs.CHECKED_USES)
     for length, tokens in BATCH:
         engine.add(str(length), prompt_of(length), max_tokens=tokens)
     with caplog.at_level(logging.INFO, logger=graphs.__name__):
         answers = engine.run()
-    assert answers == {str(n): reference("llama", n, tokens) for n, tokens in BATCH}
+    assert answers == {str(n): models.answer("llama", n, tokens) for n, tokens in BATCH}
     assert engine.graphs.off is not None and not engine.graphs.buckets
     (line,) = [one.message for one in caplog.records if one.name == graphs.__name__]
     assert sentence in line and "without CUDA graphs" in line
@@ -238,14 +223,14 @@ def test_logits_that_are_no_numbers_are_told_and_leave_the_graphs_on(load: Any) 
 
 
 def test_as_many_graphs_are_recorded_as_may_be_and_larger_ones_serve_smaller_batches(
-    load: Any, reference: Any, monkeypatch: pytest.MonkeyPatch
+    load: Any, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "MOST_GRAPHS", 1)
     engine = Replaying(load("llama"))
     for length, tokens in BATCH:
         engine.add(str(length), prompt_of(length), max_tokens=tokens)
     answers = engine.run()
-    assert answers == {str(n): reference("llama", n, tokens) for n, tokens in BATCH}
+    assert answers == {str(n): models.answer("llama", n, tokens) for n, tokens in BATCH}
     assert len(engine.graphs.buckets) == 1
 
 

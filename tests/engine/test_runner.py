@@ -2,170 +2,124 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from homesplit_engine.cache import KvPool
-from homesplit_engine.model import LoadedModel, ModelError, load_model
-from homesplit_engine.pages import BlockPool
 from homesplit_engine.request import Request
-from homesplit_engine.runner import Runner
-from homesplit_engine.scheduler import Limits, Scheduler
 from homesplit_engine.wire.messages import SamplingParams
 
-from tests.engine.tiny import CONTEXT, KINDS, generate, make_model, prompt_of
+from tests.engine.engine_kit import ANSWER, BLOCK, CHUNK, LENGTHS, Engine, Models
+from tests.engine.tiny import CONTEXT, KINDS, ROPES, continued, prompt_of
 
-BLOCK = 8
-CHUNK = 12
-ANSWER = 6
-LENGTHS = (1, BLOCK - 1, BLOCK, BLOCK + 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * BLOCK, 45)
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CUTS = {"whole": None, "chunked": CHUNK}
+EVERY = [*KINDS, *ROPES]
 
 
-class Engine:
-    """Scheduler and runner on one pool, stepped until nothing is left."""
+@pytest.mark.parametrize("kind", EVERY)
+def test_logits_are_transformers_own_however_a_prompt_is_cut(kind: str, models: Models) -> None:
+    own = models.logits(kind, prompt_of(45))
+    engine = Engine(models.loaded(kind))
+    cut, whole = (_placed(engine, name, at) for name, at in (("cut", 0), ("whole", 20)))
+    # In every step the chunk that ends behind token `end` and, beside it, a prompt of so many.
+    start = 0
+    for end in (1, BLOCK, BLOCK + 1, 2 * CHUNK, 2 * CHUNK + 1, 44, 45):
+        beside = (whole, 0, end, True)
+        logits, _ = engine.runner.logits([(cut, start, end - start, True), beside])
+        for ours in logits:
+            torch.testing.assert_close(ours, own[end - 1], rtol=1e-4, atol=1e-4 * _size(own))
+        start = end
 
-    def __init__(self, loaded: LoadedModel, *, blocks: int = 64, prefix_cache: bool = True) -> None:
-        pool = BlockPool(blocks, BLOCK, prefix_cache=prefix_cache)
-        self.scheduler = Scheduler(pool, Limits(max_context=loaded.max_context))
-        kv = KvPool(loaded.kv_shape, blocks_total=blocks, block_tokens=BLOCK, device=loaded.device)
-        self.runner = Runner(loaded, kv)
-        self.loaded = loaded
-        self.answers: dict[str, list[int]] = {}
 
-    def add(
-        self,
-        name: str,
-        prompt: list[int],
-        *,
-        chunk: int | None = CHUNK,
-        **sampling: Any,
-    ) -> None:
-        settings: dict[str, Any] = {"max_tokens": ANSWER} | sampling
-        params = SamplingParams(**settings)
-        request = Request(
-            request_id=name,
-            tokens=list(prompt),
-            prompt_tokens=len(prompt),
-            max_tokens=params.max_tokens,
-            arrived_s=float(len(self.answers)),
-            deadline_s=1e9,
-            chunk_tokens=chunk,
-            stop_ids=frozenset(self.loaded.eos_token_ids),
-            sampling=params,
+def _placed(engine: Engine, name: str, first_block: int) -> Request:
+    request = engine.request(name, prompt_of(45))
+    request.blocks = list(range(first_block, first_block + 6))
+    return request
+
+
+def _size(logits: torch.Tensor) -> float:
+    return float(logits.abs().max())
+
+
+@pytest.mark.parametrize("cut", list(CUTS))
+@pytest.mark.parametrize("kind", EVERY)
+def test_greedy_text_equals_generate_at_every_border_alone_in_a_batch_and_cached(
+    kind: str, cut: str, models: Models
+) -> None:
+    loaded = models.loaded(kind)
+    wanted = {f"{n}": models.answer(kind, n, seed=seed) for seed, n in enumerate(LENGTHS)}
+    alone, batch = Engine(loaded), Engine(loaded)
+    for seed, (name, answer) in enumerate(wanted.items()):
+        prompt = prompt_of(int(name), seed)
+        first, again = (
+            _answered(alone, turn + name, prompt, CUTS[cut]) for turn in ("first ", "again ")
         )
-        self.answers[name] = []
-        assert self.scheduler.add(request, now_s=0.0) is None
-
-    def run(self) -> dict[str, list[int]]:
-        while (plan := self.scheduler.schedule(0.0)) is not None:
-            result = self.runner.run(plan)
-            assert not result.not_finite
-            sampled = {name: choice.token_id for name, choice in result.choices.items()}
-            for token in self.scheduler.finish_step(plan, sampled, now_s=0.0).tokens:
-                self.answers[token.request_id].append(token.token_id)
-        return self.answers
+        assert alone.answers[first.request_id] == alone.answers[again.request_id] == answer
+        # Every full block of a prompt, but never its last token: something must be computed.
+        reusable = (len(prompt) - 1) // BLOCK * BLOCK
+        assert (first.cached_tokens, again.cached_tokens) == (0, reusable)
+    for turn in ("first ", "again "):
+        for seed, name in enumerate(wanted):
+            batch.add(turn + name, prompt_of(int(name), seed), chunk=CUTS[cut])
+        answers = batch.run()
+        assert {name: answers[turn + name] for name in wanted} == wanted
 
 
-@pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    @cache
-    def folder(kind: str) -> Path:
-        return make_model(tmp_path_factory.mktemp(kind), kind)
-
-    return folder
-
-
-@pytest.fixture(scope="session")
-def load(folders: Any) -> Any:
-    @cache
-    def loaded(kind: str) -> LoadedModel:
-        return load_model(folders(kind), device="cpu", dtype="float32")
-
-    return loaded
-
-
-@pytest.fixture(scope="session")
-def reference(folders: Any) -> Any:
-    @cache
-    def answer(kind: str, length: int, seed: int = 0) -> list[int]:
-        return generate(folders(kind), prompt_of(length, seed), ANSWER)
-
-    return answer
-
-
-@pytest.mark.parametrize("chunk", [None, CHUNK], ids=["whole", "chunked"])
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_greedy_text_equals_generate_in_a_batch(
-    kind: str, chunk: int | None, load: Any, reference: Any
-) -> None:
-    engine = Engine(load(kind))
-    for length in (1, BLOCK + 1, 45):
-        engine.add(str(length), prompt_of(length), chunk=chunk)
-    answers = engine.run()
-    assert answers == {str(n): reference(kind, n) for n in (1, BLOCK + 1, 45)}
-
-
-@pytest.mark.parametrize("chunk", [None, CHUNK], ids=["whole", "chunked"])
-@pytest.mark.parametrize("length", LENGTHS)
-def test_greedy_text_equals_generate_at_every_border(
-    length: int, chunk: int | None, load: Any, reference: Any
-) -> None:
-    engine = Engine(load("llama"))
-    engine.add("alone", prompt_of(length), chunk=chunk)
-    assert engine.run()["alone"] == reference("llama", length)
-
-
-def test_the_tiny_models_answer_prompts_differently(reference: Any) -> None:
-    answers = {tuple(reference("llama", length)) for length in LENGTHS}
-    assert len(answers) > len(LENGTHS) // 2
-
-
-@pytest.mark.parametrize("kind", ["llama", "mistral"])
-def test_a_prefix_that_is_cached_gives_the_same_text(kind: str, load: Any, reference: Any) -> None:
-    engine = Engine(load(kind))
-    engine.add("first", prompt_of(45))
+def _answered(engine: Engine, name: str, prompt: list[int], chunk: int | None) -> Request:
+    request = engine.add(name, prompt, chunk=chunk)
     engine.run()
-    engine.add("second", prompt_of(45))
-    request = engine.scheduler.request("second")
-    answers = engine.run()
-    assert request is not None and request.cached_tokens == 40
-    assert answers["second"] == answers["first"] == reference(kind, 45)
+    return request
 
 
-def test_scattered_blocks_give_the_same_text(load: Any, reference: Any) -> None:
-    engine = Engine(load("llama"), blocks=14, prefix_cache=False)
-    engine.scheduler.pool.allocate(14)
-    engine.scheduler.pool.release(list(range(0, 14, 2)))
-    engine.add("alone", prompt_of(45))
-    request = engine.scheduler.request("alone")
-    answers = engine.run()
-    assert request is not None and answers["alone"] == reference("llama", 45)
+@pytest.mark.parametrize("kind", EVERY)
+def test_one_token_past_the_context_is_refused_in_words(kind: str, models: Models) -> None:
+    loaded = models.loaded(kind)
+    assert loaded.max_context == CONTEXT
+    refusal = Engine(loaded).refusal(prompt_of(CONTEXT - ANSWER + 1))
+    assert refusal is not None and refusal.kind == "too_long"
+    assert "exceed the context of 128" in refusal.what
 
 
-def test_preempted_requests_still_give_the_same_text(load: Any, reference: Any) -> None:
-    engine = Engine(load("llama"), blocks=8, prefix_cache=False)
-    for seed in range(4):
-        engine.add(str(seed), prompt_of(15, seed))
-    requests = [engine.scheduler.request(str(seed)) for seed in range(4)]
-    answers = engine.run()
-    assert sum(r.preemptions for r in requests if r is not None) > 0
-    assert answers == {str(seed): reference("llama", 15, seed) for seed in range(4)}
+def test_the_tiny_models_answer_prompts_differently(models: Models) -> None:
+    for kind in EVERY:
+        answers = {tuple(models.answer(kind, n, seed=seed)) for seed, n in enumerate(LENGTHS)}
+        assert len(answers) > len(LENGTHS) // 2, kind
 
 
-def test_the_context_can_be_filled_to_its_last_token(load: Any, folders: Any) -> None:
-    engine = Engine(load("llama"))
-    prompt = prompt_of(CONTEXT - ANSWER)
-    engine.add("full", prompt, chunk=None)
-    assert engine.run()["full"] == generate(folders("llama"), prompt, ANSWER)
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_scattered_blocks_and_preempted_requests_give_the_same_text(
+    kind: str, models: Models
+) -> None:
+    scattered = Engine(models.loaded(kind), blocks=14, prefix_cache=False)
+    scattered.scheduler.pool.allocate(14)
+    scattered.scheduler.pool.release(list(range(0, 14, 2)))
+    scattered.add("alone", prompt_of(45))
+    assert scattered.run()["alone"] == models.answer(kind, 45)
+    # A window takes less memory of no one: every block of a request is kept.
+    preempted = Engine(models.loaded(kind), blocks=8, prefix_cache=False)
+    requests = [preempted.add(str(seed), prompt_of(15, seed)) for seed in range(4)]
+    assert preempted.run() == {str(n): models.answer(kind, 15, seed=n) for n in range(4)}
+    assert sum(request.preemptions for request in requests) > 0
 
 
-def test_a_seed_gives_the_same_text_alone_and_in_a_batch(load: Any) -> None:
-    alone = Engine(load("llama"))
+def test_a_context_of_8192_tokens_can_be_filled_to_its_last(tmp_path: Path) -> None:
+    """SmolLM2's own context, by a model small enough to read all of it here."""
+    long = Models(tmp_path, max_position_embeddings=8192)
+    prompt = prompt_of(8192 - ANSWER, 3)
+    wanted = continued(long.own("smollm2"), prompt, ANSWER)
+    for chunk in (None, 1000):
+        engine = Engine(long.loaded("smollm2"), blocks=8192 // BLOCK)
+        assert engine.refusal([*prompt, 5]) is not None
+        engine.add("full", prompt, chunk=chunk)
+        assert engine.run()["full"] == wanted
+
+
+def test_a_seed_gives_the_same_text_alone_and_in_a_batch(models: Models) -> None:
+    alone = Engine(models.loaded("llama"))
     alone.add("a", prompt_of(20), temperature=1.0, seed=7, max_tokens=10)
-    batch = Engine(load("llama"))
+    batch = Engine(models.loaded("llama"))
     for name in ("x", "a", "y"):
         seed = 7 if name == "a" else 8
         batch.add(name, prompt_of(20), temperature=1.0, seed=seed, max_tokens=10)
@@ -173,58 +127,7 @@ def test_a_seed_gives_the_same_text_alone_and_in_a_batch(load: Any) -> None:
     assert batch.answers["x"] == batch.answers["y"] != batch.answers["a"]
 
 
-@pytest.mark.parametrize(
-    ("config", "sentence"),
-    [
-        ({"is_encoder_decoder": True}, "encoder-decoder"),
-        ({"kv_lora_rank": 8}, "latent attention"),
-        ({"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "linear_att"),
-        ({"mamba_d_state": 16}, "recurrent"),
-        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "rope"),
-    ],
-)
-def test_what_cannot_be_served_is_refused_by_the_kind_of_layer(
-    config: dict[str, Any], sentence: str
-) -> None:
-    from homesplit_engine.model import refusal_of
-    from transformers import LlamaConfig
-
-    subject = LlamaConfig(num_hidden_layers=3)
-    for key, value in config.items():
-        setattr(subject, key, value)
-    refusal = refusal_of(subject)
-    assert refusal is not None and sentence in refusal
-    assert refusal_of(LlamaConfig()) is None
-
-
-def test_attention_sinks_are_refused_at_load(tmp_path: Path) -> None:
-    from transformers import GptOssConfig, GptOssForCausalLM
-
-    config = GptOssConfig(
-        vocab_size=97,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        num_local_experts=2,
-        num_experts_per_tok=1,
-        max_position_embeddings=128,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-        pad_token_id=0,
-    )
-    GptOssForCausalLM(config).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="attention sinks"):
-        load_model(tmp_path, device="cpu", dtype="float32")
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"no config\.json"):
-        load_model(tmp_path, device="cpu", dtype="float32")
-
-
-def test_logits_that_are_no_numbers_are_told_by_request(load: Any) -> None:
+def test_logits_that_are_no_numbers_are_told_by_request() -> None:
     from homesplit_engine.sampling import Row, choose
 
     logits = torch.tensor([[0.0, 1.0], [0.0, float("nan")]])

@@ -32,7 +32,25 @@ _GPT2 = {
 }
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
+    "smollm2": (
+        "LlamaConfig",
+        {
+            "hidden_size": 72,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e5},
+            "tie_word_embeddings": True,
+        },
+    ),
     "qwen2": ("Qwen2Config", {}),
+    "qwen2.5": (
+        "Qwen2Config",
+        {
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": True,
+        },
+    ),
     "qwen3": ("Qwen3Config", {"head_dim": 16}),
     "mistral": ("MistralConfig", {"sliding_window": 12}),
     "phi3": ("Phi3Config", {"sliding_window": None}),
@@ -59,22 +77,62 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "sliding_window": None}),
 }
 
+_STRETCHED = {"rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 64}
+ROPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "rope linear": (
+        "LlamaConfig",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}},
+    ),
+    "rope yarn": ("Qwen3Config", {"rope_parameters": {"rope_type": "yarn", **_STRETCHED}}),
+    "rope llama3": (
+        "LlamaConfig",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                **_STRETCHED,
+            }
+        },
+    ),
+    # Its context ends where the long factors would begin: these depend on the whole batch.
+    "rope longrope": (
+        "Phi3Config",
+        {
+            "sliding_window": None,
+            "max_position_embeddings": 2 * CONTEXT,
+            "original_max_position_embeddings": CONTEXT,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "short_factor": [1.0, 1.5, 2.0, 2.5],
+                "long_factor": [4.0, 3.0, 2.0, 1.0],
+            },
+        },
+    ),
+}
+"""By kind of rope that is carried: a tiny model that has it."""
+
 
 def config_of(kind: str, **changes: Any) -> Any:
     """The configuration of a tiny model."""
     import transformers
 
-    config_name, extra = KINDS[kind]
+    config_name, extra = (KINDS | ROPES)[kind]
     settings = dict(extra) if kind == "gpt2" else _COMMON | extra
     return getattr(transformers, config_name)(**(settings | changes))
 
 
 def make_model(folder: Path, kind: str = "llama", *, seed: int = 0, **changes: Any) -> Path:
     """Writes a tiny random model of a real class as a Hugging Face folder."""
+    return write_model(folder, config_of(kind, **changes), seed=seed)
+
+
+def write_model(folder: Path, config: Any, *, seed: int = 0) -> Path:
+    """As `make_model`, of any configuration."""
     import torch
     import transformers
 
-    config = config_of(kind, **changes)
     torch.manual_seed(seed)
     model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
@@ -87,13 +145,19 @@ def make_model(folder: Path, kind: str = "llama", *, seed: int = 0, **changes: A
 
 
 def generate(folder: Path, prompt: Sequence[int], tokens: int, *, device: str = "cpu") -> list[int]:
-    """Transformers' own greedy continuation, with an explicit mask; ends at the end token."""
+    """Transformers' own greedy continuation; ends at the end token."""
     import torch
     import transformers
 
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
-    model.to(device)
-    ids = torch.tensor([list(prompt)], device=device)
+    return continued(model.to(device), prompt, tokens)
+
+
+def continued(model: Any, prompt: Sequence[int], tokens: int) -> list[int]:
+    """As `generate`, by a model that is loaded; with an explicit mask."""
+    import torch
+
+    ids = torch.tensor([list(prompt)], device=model.device)
     with torch.inference_mode():
         output = model.generate(
             ids,
