@@ -17,7 +17,8 @@ for these very requests, and told the end. Of each mode the arrangement is measu
 puts first within that mode.
 
 Targets follow the boxes: so many times the mean prompt's reading alone for TTFT, so many times a
-decode step of four for TPOT, so that the grid means the same on any computer.
+decode step of four for TPOT; so does the rate of an open load. The grid means the same on any
+computer.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class Offer:
     """Requests of each user of a closed loop."""
     seconds: float = 0.0
     """How long an open one offers."""
+    reading: float = 0.0
+    """Its rate: prompts whose reading takes the quickest box so many seconds, each second."""
     ttft_times: float
     tpot_times: float
 
@@ -108,19 +111,19 @@ def _closed(name: str, users: int, *kinds: LengthClass) -> Workload:
 OFFERS = {
     "quiet": Offer(
         workload=_closed("quiet", 1, _kind("one", 1, (80, 160), (12, 24))),
-        each=8,
+        each=16,
         ttft_times=3.0,
         tpot_times=2.5,
     ),
     "chat": Offer(
         workload=_closed("chat", 4, _kind("short", 1, (40, 90), (24, 40))),
-        each=4,
+        each=8,
         ttft_times=3.0,
         tpot_times=2.5,
     ),
     "docs": Offer(
         workload=_closed("docs", 3, _kind("long", 1, (200, 350), (6, 12))),
-        each=4,
+        each=8,
         ttft_times=3.0,
         tpot_times=2.5,
     ),
@@ -131,9 +134,10 @@ OFFERS = {
                 _kind("short", 0.5, (24, 60), (16, 28)),
                 _kind("long", 0.5, (200, 350), (6, 12)),
             ),
-            arrivals=Arrivals(rate_requests_per_s=1.2, pattern="on_off", on_s=6.0, off_s=6.0),
+            arrivals=Arrivals(rate_requests_per_s=1.0, pattern="on_off", on_s=6.0, off_s=6.0),
         ),
         seconds=18.0,
+        reading=1.5,
         ttft_times=6.0,
         tpot_times=1.5,
     ),
@@ -208,7 +212,6 @@ def predict_again(line: dict[str, Any]) -> dict[str, Any]:
     measured one stands for it.
     """
     asked = msgspec.convert(line["asked"], Asked)
-    asked = replace(asked, extent=_extent(OFFERS[line["cell"].split("/")[-1]]))
     scene = build_scene(asked)
     looks = {
         _arrangement_name(each): outlook(
@@ -259,7 +262,10 @@ def _asked(ctx: Context, spec: dict[str, Any]) -> Asked:
     targets = Targets(
         ttft_s=round(offer.ttft_times * quickest, 3), tpot_s=round(offer.tpot_times * step_s, 3)
     )
-    workload = with_load(asked.workload, ttft_s=targets.ttft_s, tpot_s=targets.tpot_s)
+    rate = round(offer.reading / quickest, 2) if offer.reading else None
+    workload = with_load(
+        asked.workload, rate_requests_per_s=rate, ttft_s=targets.ttft_s, tpot_s=targets.tpot_s
+    )
     return replace(asked, workload=workload, targets=targets)
 
 
