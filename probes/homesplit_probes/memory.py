@@ -18,6 +18,8 @@ _MIB = 1 << 20
 _SMALLEST_BYTES = 64 * _MIB
 _DEVICE_BYTES = 1024 * _MIB
 _REPEATS = 15
+_PASSES = 4
+"""Over the whole buffer in each repetition: threads that start late would count for much of one."""
 
 Say = Callable[[str], None]
 
@@ -37,14 +39,15 @@ def measure_memory(seconds: float, available_bytes: int, say: Say) -> Dict[str, 
     threads = usable_cores()
     source, target = _Buffer(size), _Buffer(size)
     copier = _copier(source.start, target.start, size, threads)
+    moved = _PASSES * size
     reads = [
-        _rate(reader(source.start, size, threads), size, threads, seconds / 4, name, size)
+        _rate(reader(source.start, size, threads), moved, threads, seconds / 4, name, size)
         for name, reader in (("memcmp", _comparer), ("memchr", _searcher))
     ]
     return {
         # Memory gives at least what the quicker of them takes.
         "read": max(reads, key=lambda figure: figure["value"]),
-        "copy": _rate(copier, 2 * size, threads, seconds / 2, "memmove", size),
+        "copy": _rate(copier, 2 * moved, threads, seconds / 2, "memmove", size),
     }
 
 
@@ -114,11 +117,16 @@ def cache_size(text: str) -> int:
 
 
 def _together(work: Callable[[int], None], threads: int) -> None:
-    """The same work on each slice at once; ctypes lets go of the interpreter lock."""
+    """The same work on each slice at once, `_PASSES` times; ctypes lets go of Python's lock."""
+
+    def passes(i: int) -> None:
+        for _ in range(_PASSES):
+            work(i)
+
     if threads == 1:
-        work(0)
+        passes(0)
         return
-    others = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+    others = [threading.Thread(target=passes, args=(i,)) for i in range(threads)]
     for thread in others:
         thread.start()
     for thread in others:
