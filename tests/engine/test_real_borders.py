@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from homesplit_engine.cache import KvPool
 from homesplit_engine.model import LoadedModel, load_model
 from homesplit_engine.pages import BlockPool
+from homesplit_engine.records import ModeSetting
 from homesplit_engine.request import Request
 from homesplit_engine.runner import Runner
 from homesplit_engine.scheduler import Limits, Scheduler
 from homesplit_engine.wire.messages import SamplingParams
 
 from homesplit.io.paths import user_paths
+from tests.engine.live_kit import live
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -57,18 +60,25 @@ def prompt(folder: Path) -> Callable[[int], list[int]]:
 
 
 @pytest.fixture(scope="module")
-def wanted(folder: Path, prompt: Callable[[int], list[int]]) -> dict[str, list[int]]:
+def own(folder: Path) -> Any:
+    """Transformers' own model, in fp32."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def wanted(folder: Path, own: Any, prompt: Callable[[int], list[int]]) -> dict[str, list[int]]:
     """Transformers' own greedy answer at every border."""
     from homesplit_engine.reference import answer
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    model: Any = AutoModelForCausalLM.from_pretrained(str(folder)).eval()
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
     jobs = {
         str(tokens): {"token_ids": prompt(tokens), "max_tokens": ANSWER, "ignore_eos": True}
         for tokens in BORDERS
     }
-    return {name: answer(model, tokenizer, job)["token_ids"] for name, job in jobs.items()}
+    return {name: answer(own, tokenizer, job)["token_ids"] for name, job in jobs.items()}
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +99,7 @@ class Engine:
         self, prompts: dict[str, list[int]], chunk: int | None
     ) -> tuple[dict[str, list[int]], int]:
         """The answers to prompts that arrive together, and how many tokens the cache had."""
-        requests = [self._request(name, ids, chunk) for name, ids in prompts.items()]
+        requests = [self.request(name, ids, chunk) for name, ids in prompts.items()]
         found: dict[str, list[int]] = {name: [] for name in prompts}
         for request in requests:
             assert self.scheduler.add(request, now_s=0.0) is None
@@ -101,7 +111,7 @@ class Engine:
         return found, sum(request.cached_tokens for request in requests)
 
     @staticmethod
-    def _request(name: str, ids: list[int], chunk: int | None) -> Request:
+    def request(name: str, ids: list[int], chunk: int | None) -> Request:
         return Request(
             request_id=name,
             tokens=list(ids),
@@ -115,7 +125,7 @@ class Engine:
 
     def refusal(self, ids: list[int]) -> Any:
         """What is said to a prompt that can't be taken."""
-        return self.scheduler.add(self._request("long", ids, None), now_s=0.0)
+        return self.scheduler.add(self.request("long", ids, None), now_s=0.0)
 
 
 @pytest.mark.parametrize("chunk", [None, CHUNK], ids=["whole", "chunked"])
@@ -146,3 +156,44 @@ def test_one_token_past_the_context_is_refused_in_words(loaded: LoadedModel, pro
     refusal = Engine(loaded).refusal([*prompt(CONTEXT - ANSWER), 1])
     assert refusal.kind == "too_long"
     assert f"exceed the context of {CONTEXT}" in refusal.what
+
+
+def test_logits_are_close_to_transformers_own(loaded: LoadedModel, own: Any, prompt: Any) -> None:
+    ids = prompt(CHUNK + 1)
+    with torch.inference_mode():
+        theirs = own(torch.tensor([ids])).logits[0]
+    engine = Engine(loaded)
+    request = engine.request("cut", ids, CHUNK)
+    request.blocks = list(range(5))
+    start = 0
+    for end in (1, BLOCK, BLOCK + 1, CHUNK, CHUNK + 1):
+        (ours,), _ = engine.runner.logits([(request, start, end - start, True)])
+        torch.testing.assert_close(ours, theirs[end - 1], rtol=1e-3, atol=1e-3)
+        start = end
+
+
+HALVES: dict[str, Any] = {"prefill_box": "left", "decode_box": "right"}
+
+
+async def test_every_mode_gives_the_text_of_generate(
+    folder: Path, loaded: LoadedModel, prompt: Any, wanted: dict[str, list[int]], tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
+    pair = (loaded, load_model(folder, device="cpu", dtype="float32"))
+    lengths = (1, BLOCK, BLOCK + 1, CHUNK + 1, CONTEXT - ANSWER)
+    boxes: dict[str, Any] = {"blocks": 64, "block_tokens": BLOCK, "prefix_cache": False}
+    async with live(tmp_path, pair, model_dir=folder, **boxes) as running:
+        for mode in ("colocated", "replica", "split"):
+            await running.client.set_mode(ModeSetting(mode=mode, chunk_tokens=CHUNK, **HALVES))
+            names = {f"{mode}-{tokens}": tokens for tokens in lengths}
+            for name, tokens in names.items():
+                _, told = await running.ask(prompt(tokens), ANSWER, name, ignore_eos=True)
+                text = tokenizer.decode(wanted[str(tokens)])
+                assert told["choices"][0]["text"].rstrip("\ufffd") == text.rstrip("\ufffd")
+            served = {record.served for record in (await running.records(set(names))).values()}
+            assert served == {"split" if mode == "split" else "colocated"}
+        full = [*prompt(CONTEXT - ANSWER), 1]
+        status, told = await running.ask(full, ANSWER, "one-too-many")
+        assert (status, told["error"]["param"]) == (400, "prompt")
