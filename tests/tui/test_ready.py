@@ -122,7 +122,7 @@ def answered_in_one_word(app: HomesplitApp, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def chat(said: list[Said]) -> AsyncIterator[Said]:
         asked.append([one.question for one in said])
-        said[-1].answer = f"Answer {len(asked)}."
+        said[-1].answer = f"Answer {len(asked)}.\n\nIts second part."
         yield said[-1]
 
     monkeypatch.setattr(app.controller, "chat", chat)
@@ -137,7 +137,8 @@ async def test_what_was_said_in_the_chat_is_there_when_it_is_opened_again(
         await press(pilot, "4", "c", "h", "i", "enter")
         await until(lambda: "Answer 1." in picture(app))
         await press(pilot, "escape", "c")
-        assert "Answer 1." in picture(app)
+        assert "Answer 1. " in picture(app)
+        assert "Its second part. " in picture(app)
         await press(pilot, "o", "enter")
         await until(lambda: "Answer 2." in picture(app))
         assert asked == [["hi"], ["hi", "o"]]

@@ -122,7 +122,8 @@ class ChatScreen(Over[None]):
 
 def _said_lines(said: Said, width: int) -> Lines:
     rows: list[Line] = [(Span("you  ", "a"), *part) for part in wrap(said.question, width - 5)]
-    rows.extend((Span("     "), *part) for part in wrap(said.answer, width - 5))
+    for written in said.answer.splitlines():
+        rows.extend((Span("     "), *part) for part in wrap(written, width - 5) or (EMPTY,))
     if said.trouble:
         rows.extend(wrap(f"✗ {said.trouble}", width, "bad"))
     if said.ttft_s is not None:
