@@ -27,7 +27,7 @@ from homesplit_engine.compiled.tiles import INT8_STEP
 _LONGEST_S, _LOOK_S = 240.0, 0.05
 _UNUSED_S = 86_400.0
 """What other code compiled is cleared away when no start has used it for so long."""
-_KERNELS = 20
+_KERNELS = 40
 """At least as many as there are: each may find once that what it became can't be kept."""
 
 
