@@ -75,7 +75,10 @@ def _read(file: BinaryIO) -> GgufHeader:
 
 def _take(file: BinaryIO, layout: str) -> tuple[Any, ...]:
     size = struct.calcsize("<" + layout)
-    return struct.unpack("<" + layout, file.read(size))
+    raw = file.read(size)
+    if len(raw) != size:
+        raise ValueError("it is cut short")
+    return struct.unpack("<" + layout, raw)
 
 
 def _text(file: BinaryIO) -> str:

@@ -234,6 +234,14 @@ def _refuse_bits_or_bytes(text: str) -> None:
 def load_model(text: str, paths: Paths) -> ModelShape:
     """A model folder, config.json, GGUF file, TOML file, fetched model or profile by name."""
     path = Path(text).expanduser()
+    if text.endswith(".safetensors") and path.is_file():
+        path = path.parent
+        if not (path / "config.json").is_file():
+            raise ProfileError(
+                "there is no config.json beside it, and weights alone do not tell heads.",
+                where=text,
+                do_next="Put the model's config.json there, or give a model profile.",
+            )
     if path.is_dir() and (path / "config.json").exists():
         return shape_of_folder(path.resolve())
     if text.endswith(".json") and path.is_file():
@@ -247,12 +255,24 @@ def load_model(text: str, paths: Paths) -> ModelShape:
     try:
         found = find("models", text, paths)
     except ProfileError:
+        if path.is_dir():
+            raise _no_config(path) from None
         if quantised is None:
             raise
         name, dtype = quantised
         shape = load_model(name, paths)
         return shape if shape.dtype == dtype else shape.with_dtype(dtype)
     return model_from_table(read_toml(found), where=_told(found))
+
+
+def _no_config(folder: Path) -> ProfileError:
+    """What a folder without a config.json lacks, and what in it can be named instead."""
+    held = sorted(folder.glob("*.gguf"))
+    return ProfileError(
+        "the folder holds no config.json.",
+        where=str(folder),
+        do_next=f"Name {held[0]}." if held else "Give a model's folder, or a model profile.",
+    )
 
 
 def load_workload(text: str, paths: Paths) -> Workload:

@@ -97,8 +97,23 @@ def test_a_header_that_is_cut_short_is_told_as_such(tmp_path: Path) -> None:
     path = tmp_path / "cut.gguf"
     for length in range(5, len(whole) - 1, 23):
         path.write_bytes(whole[:length])
-        with pytest.raises(ProfileError, match="no readable GGUF"):
+        with pytest.raises(ProfileError, match=r"no readable GGUF.*cut short"):
             shape_of_gguf(path)
+
+
+def test_the_parts_of_a_gguf_are_one_model_whichever_is_named(tmp_path: Path) -> None:
+    parts = [tmp_path / f"m-0000{number}-of-00002.gguf" for number in (1, 2)]
+    head = {"output.weight": (576, 49152)}
+    gguf(parts[0], SMOLLM2, tensors={"a": (100_000_000,)}, size=60_000_000)
+    for part in parts:
+        with pytest.raises(ProfileError, match=r"m-00002-of-00002\.gguf is missing"):
+            shape_of_gguf(parts[0])
+        gguf(parts[1], {"split.no": 1}, tensors=head, size=38_000_000)
+        shape = shape_of_gguf(part)
+        assert shape.parameters == 100_000_000 + 576 * 49152
+        assert shape.weights_bytes == 98_000_000
+        assert shape.embedding_parameters == 576 * 49152
+        parts[1].unlink()
 
 
 def test_a_gguf_without_tensors_says_so(tmp_path: Path) -> None:
