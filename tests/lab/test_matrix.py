@@ -18,8 +18,12 @@ from tests.lab.matrix.cells import MODES, MOMENTS, Cell, all_cells, short_cells,
 from tests.lab.matrix.pauses import LINK_BYTES_PER_S, pause_of
 from tests.lab.matrix.run import check_undisturbed, run_together
 from tests.lab.matrix.stand import Stand, standing
+from tests.lab.matrix.table import PAGE, last_of_each, page, read
 from tests.lab.matrix.traffic import Stream
 from tests.lab.matrix.waits import Waits
+from tests.lab.store import CHECKOUT
+
+README = CHECKOUT / "README.md"
 
 
 def test_every_fault_meets_every_moment_in_every_mode_or_says_why_not() -> None:
@@ -36,6 +40,19 @@ def test_moments_of_one_fault_and_mode_are_met_together_where_they_can_be() -> N
     sizes = {"/".join((g[0].fault, g[0].mode)): len(g) for g in groups if len(g) > 1}
     assert sizes["kill-b/split"] == 5 and sizes["kill-b/replica"] == 3 == sizes["kill-b/auto"]
     assert all(cell.moment != "idle" for group in groups if len(group) > 1 for cell in group)
+
+
+def test_the_page_and_the_readme_tell_what_the_runs_say() -> None:
+    runs, dated = read(), 2
+    told, drawn = PAGE.read_text().splitlines(), page(runs).splitlines()
+    assert told[:dated] == drawn[:dated] and told[dated + 1 :] == drawn[dated + 1 :]
+    last = last_of_each(runs).values()
+    assert all(one.ok and one.moment_met for one in last)
+    figures = f"{len(last)} cells, all that make sense, {len(runs)} runs"
+    row = next(line for line in README.read_text().splitlines() if figures in line)
+    slow = [one.pause.beside_s for one in last if one.pause and one.cell.startswith("rate/")]
+    assert f"{sum(not one.ok for one in runs)} runs were too long or not named" in row
+    assert f"for {max(slow):.1f} s at most beside reading" in row
 
 
 def step(box: str, start_s: float, end_s: float, read: str) -> tuple[float, EngineEvent]:

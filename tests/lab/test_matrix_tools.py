@@ -23,6 +23,8 @@ from homesplit_engine.wire.sockets import (
     kv_listening_socket,
 )
 
+from tests.lab.matrix.odd import what_is_wrong
+from tests.lab.matrix.traffic import Stream
 from tests.lab.matrix.wire import WireSettings
 
 WAIT_MS = 60_000
@@ -152,3 +154,14 @@ def test_the_wall_clock_is_shifted_and_the_monotonic_one_is_not(tmp_path: Path) 
     wall_s, monotonic_s = (float(word) for word in done.stdout.split())
     assert wall_s == pytest.approx(time.time() - 3600, abs=60)
     assert monotonic_s == pytest.approx(time.monotonic(), abs=60)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_right"), [("all three killed", True), ("router asleep for 10 s", False)]
+)
+def test_only_where_router_or_both_boxes_were_taken_away_may_an_answer_end_with_an_error(
+    name: str, is_right: bool
+) -> None:
+    ended = Stream("a", "prompt", 8, texts=["wri"], error="router_ended: the router was ended")
+    assert (what_is_wrong(ended, "written", name) is None) == is_right
+    assert what_is_wrong(ended, "another", name) is not None

@@ -48,7 +48,11 @@ def last_of_each(runs: Sequence[Result]) -> dict[str, Result]:
 
 def write_table() -> None:
     """The page of results."""
-    runs = read()
+    PAGE.write_text(page(read()))
+
+
+def page(runs: Sequence[Result]) -> str:
+    """The page of results as these runs give it today."""
     cells, results = all_cells(), last_of_each(runs)
     exist = [cell for cell in cells if cell.why_not is None]
     ran = [results[cell.name] for cell in exist if cell.name in results]
@@ -68,7 +72,7 @@ def write_table() -> None:
     lines += ["## Makes no sense", ""]
     reasons = sorted({cell.why_not for cell in cells if cell.why_not})
     lines += [f"- {reason}" for reason in reasons]
-    PAGE.write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 _OLDER = (
