@@ -210,8 +210,8 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
     silent = [_SILENT[name] for name in facts.get("silent") or [] if name in _SILENT]
     if silent:
         told.append(
-            f"it gave no answer in time about {listed(silent)}: something hangs there (a driver, a "
-            "disk, a network drive), and what it is asked about is unknown"
+            f"it gave no answer in time about {listed(silent)}: it is very busy, or something "
+            "hangs there (a driver, a disk, a network drive), and this is unknown of it"
         )
     return told
 

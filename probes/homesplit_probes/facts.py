@@ -48,16 +48,26 @@ fell() {
   for each in $(begun_by "$1"); do fell "$each"; done
   kill -KILL "$1" 2>/dev/null
 }
-# Older ones of busybox know whole seconds only.
-tick() { sleep 0.1 2>/dev/null || { sleep 1; ticks=$((ticks + 9)); }; ticks=$((ticks + 1)); }
+# On a busy box a turn lasts far longer than its sleep: the seconds are read, not counted. A time of
+# day may be set meanwhile, so it is asked only where nothing tells the seconds since the start.
+clock() {
+  { read -r now _ </proc/uptime; } 2>/dev/null || now=$(date +%s)
+  now=${now%%.*}
+}
+# Whether more than these seconds have gone by; a last second that has only begun does not count.
+over() { clock; [ $((now - begun)) -gt "$1" ]; }
+# Older ones of busybox know whole seconds only; what takes long is not asked often.
+tick() {
+  if [ $((now - begun)) -lt 3 ]; then sleep 0.1 2>/dev/null || sleep 1; else sleep 1; fi
+}
 within() {
   limit=$1; shift
   [ -n "$held" ] || { "$@"; return; }
   asked=$((asked + 1)); at="$held/answer.$job.$asked"; rm -f "$at.ended"
   { "$@" >"$at"; echo $? >"$at.ended"; } </dev/null >/dev/null 2>&1 &
-  ticks=0
+  clock; begun=$now
   until [ -s "$at.ended" ]; do
-    if [ $ticks -ge $((limit * 10)) ]; then
+    if over "$limit"; then
       fell $!; cat "$at"; echo "$job" >>"$held/silent"; return 124
     fi
     tick
@@ -303,8 +313,8 @@ untold() {
   [ -n "$silent" ]
 }
 answers() {
-  ticks=0
-  while untold && [ $ticks -lt $((ANSWER_S * 10)) ]; do tick; done
+  clock; begun=$now
+  while untold && ! over "$ANSWER_S"; do tick; done
   for fact in $silent; do eval "fell \$pid_$fact"; done
   silent="$silent $(cat "$held/silent" 2>/dev/null)"
 }
