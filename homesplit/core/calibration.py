@@ -184,6 +184,14 @@ def gap_between(steps: Sequence[StepEvent]) -> float | None:
 
 
 def router_part(records: Sequence[RequestRecord]) -> float | None:
+    """The router's part of a quiet request's TTFT, of those that one box read and answered.
+
+    Others waited for a reservation on the way, or began anew.
+    """
+    return first_token_rest([record for record in records if record.served == "colocated"])
+
+
+def first_token_rest(records: Sequence[RequestRecord]) -> float | None:
     """The median of TTFT less waiting, reading and tokenising, over requests that had no queue."""
     rests = sorted(
         rest

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from homesplit_engine.records import RequestRecord, StepEvent, TransferEvent
 from msgspec import Struct
 
-from homesplit.core.calibration import Calibration, router_part
+from homesplit.core.calibration import Calibration, first_token_rest
 from homesplit.core.handoff import Piece, Wire, hand_over
 from homesplit.core.together import alone_seconds, fitted_seconds
 
@@ -110,7 +110,7 @@ def _reserving(records: Sequence[RequestRecord], of: HandoffsOf) -> float | None
         if record.served == "split"
         and (record.prefill_box, record.decode_box) == (of.sender, of.receiver)
     ]
-    rest_s = router_part(handed) if len(handed) >= LEAST_HANDOFFS else None
+    rest_s = first_token_rest(handed) if len(handed) >= LEAST_HANDOFFS else None
     if rest_s is None or of.router_s is None:
         return None
     return max(0.0, rest_s - of.router_s - of.wire.round_trip_s)

@@ -114,7 +114,7 @@ def keep_handoffs(
                 wire=wire,
                 layers=scene.shape.layers,
                 fit=scene.box(sender).cost.fit,
-                router_s=2.0 * scene.router_s,
+                router_s=scene.timed_router_s,
                 sender_key=_key(ctx, sender),
                 receiver_key=_key(ctx, receiver),
                 at=at,

@@ -129,15 +129,15 @@ def test_what_reserving_room_took_is_found_and_waited_for() -> None:
     assert {w.reserve_s for w in untimed.wires.values()} == {2.0 * untimed.router_s}
 
 
-def quiet_record(name: str, *, rest_s: float) -> RequestRecord:
-    """A prompt that a read and b answered, with nothing before it."""
+def quiet_record(name: str, *, rest_s: float, served: str = "split") -> RequestRecord:
+    """A prompt that a read and b answered, or a alone, with nothing before it."""
     return RequestRecord(
         request_id=name,
-        mode="split",
-        served="split",
+        mode="split" if served == "split" else "colocated",
+        served=served,
         prefill="whole",
         prefill_box="a",
-        decode_box="b",
+        decode_box="b" if served == "split" else "a",
         why="",
         outcome="completed",
         prompt_tokens=100,

@@ -11,6 +11,7 @@ from homesplit.core.cost import CostModel, cost_model
 from homesplit.core.recalibration import recalibrated
 from homesplit.core.served import Timed
 from tests.core.test_cost import box, model
+from tests.core.test_handoff_fit import quiet_record
 
 FIT = Calibration(
     box="b",
@@ -94,6 +95,17 @@ def test_steps_of_other_boxes_and_too_few_change_nothing() -> None:
     others = structs.replace(FIT, box="c")
     assert recalibrated(cost(others), others, [load(1.5)], at=AT) is None
     assert recalibrated(cost(FIT), FIT, [load(1.5, steps=10)], at=AT) is None
+
+
+def test_the_routers_part_is_that_of_requests_that_reserve_nothing() -> None:
+    """Beside 4 colocated ones of 5 ms stand more split ones of 35, and one that began anew."""
+    split = [quiet_record(f"s{number}", rest_s=0.035) for number in range(6)]
+    alone = [quiet_record(f"a{number}", rest_s=0.005, served="colocated") for number in range(4)]
+    anew = quiet_record("anew", rest_s=0.9, served="resumed")
+    run = structs.replace(load(1.0), records=(*split, *alone, anew))
+    for told, found in ((run, 0.005), (structs.replace(run, records=tuple(split)), FIT.router_s)):
+        made = recalibrated(cost(FIT), FIT, [told], at=AT)
+        assert made is not None and made.fit.router_s == pytest.approx(found)
 
 
 @pytest.mark.parametrize("together", [1.0, 1.5])

@@ -21,6 +21,7 @@ from homesplit.io.paths import Paths
 from homesplit.stages.context import AskNobody, Context
 from homesplit.stages.plan import PlanQuestion, make_plan, read_compared, read_question
 from homesplit.stages.recalibrate import take_back
+from tests.core.test_handoff_fit import quiet_record
 from tests.core.test_verdict import QUICK, SLOW, WORKLOAD, runs
 from tests.stages.test_compare import calibration
 
@@ -76,7 +77,12 @@ def timed(step_s: float, commit_s: float) -> Timed:
                 exposed_s=exposed_s,
             )
         )
-    return Timed(steps=tuple(steps), transfers=tuple(transfers))
+    records = tuple(quiet_record(f"r{number}", rest_s=0.035) for number in range(6))
+    return Timed(steps=tuple(steps), transfers=tuple(transfers), records=records)
+
+
+ALONE = Timed(records=(quiet_record("alone", rest_s=0.005, served="colocated"),))
+"""Of a request that reserved nothing."""
 
 
 def result(told: Timed) -> CompareResult:
@@ -87,7 +93,7 @@ def result(told: Timed) -> CompareResult:
     measured = (runs("split", [QUICK] * 60), runs("colocated", [QUICK, SLOW] * 30))
     modes = tuple(
         replace(mode, setting=setting, runs=(replace(mode.runs[0], timed=seen),))
-        for mode, setting, seen in zip(measured, settings, (told, Timed()), strict=True)
+        for mode, setting, seen in zip(measured, settings, (told, ALONE), strict=True)
     )
     return CompareResult(
         modes=modes,
@@ -123,6 +129,14 @@ def test_measured_steps_and_hand_offs_are_what_the_next_plan_goes_by(tmp_path: P
     fit = read_question(ctx, question()).handoffs[0]
     assert (fit.sender, fit.receiver) == ("a", "b")
     assert fit.commit_s == pytest.approx(0.015, abs=0.002)
+    # The router's own part was known of nobody, and so is not taken from the reservation's yet.
+    assert fit.reserve_s is None
+    known = next(fit for fit in read_question(ctx, question()).calibrations if fit.box == "a")
+    assert known.router_s == pytest.approx(0.005)
+    take_back(ctx, STATUS, result(timed(step_s=0.022, commit_s=0.015)))
+    # 35 ms, of which 5 are the router's and 1 is the round trip.
+    fit = read_question(ctx, question()).handoffs[0]
+    assert fit.reserve_s == pytest.approx(0.029)
 
 
 def test_the_measured_winner_is_the_next_plans_answer(tmp_path: Path) -> None:
