@@ -188,6 +188,39 @@ def test_a_link_that_is_slow_for_a_moment_is_not_held_against_it_later() -> None
     assert handover.look(known, 12.0) is None and handover.until_s(known) == 10 + 3 + 2.5
 
 
+@pytest.mark.parametrize(
+    ("prompts", "known_mb_per_s", "carries", "given_up_s"),
+    [
+        (4, 2.5, 1.0, None),
+        (8, 12.0, 1.0, None),
+        (3, 2.0, 0.75, None),
+        (8, 12.0, 0.4, DETECTION_S + 0.25),
+        (4, 2.5, 0.0, DETECTION_S),
+    ],
+    ids=["slow", "fast", "not quite what it was", "less than half", "nothing"],
+)
+def test_of_prompts_that_were_read_in_one_step_none_is_given_up_unless_the_link_is_another(
+    prompts: int, known_mb_per_s: float, carries: float, given_up_s: float | None
+) -> None:
+    """Each of 4 MB in 8 layers, which go over the link a layer of each after the other."""
+    known = way(known_mb_per_s, 0.25, whole_mb=4)
+    handovers = [Handover(DETECTION_S) for _ in range(prompts)]
+    for place, handover in enumerate(handovers):
+        handover.seen(4 * place * MB, -0.25)  # while they are read, as if one followed the other
+        handover.first_token_came(0.0)
+    for quarter in range(4 * 4 * prompts):
+        now_s = quarter / 4
+        for place, handover in enumerate(handovers):
+            ends_mb = 4 * prompts - (prompts - 1 - place) * 4 / 8
+            left_mb = max(0.0, ends_mb - known_mb_per_s * carries * now_s)
+            handover.seen(int(left_mb * MB), now_s)
+            late = left_mb and now_s >= (handover.until_s(known) or 0.0)
+            if handover.look(known, now_s) or late:
+                assert given_up_s is not None and now_s <= given_up_s
+                return
+    assert given_up_s is None
+
+
 @given(
     known_mb_per_s=st.none() | st.floats(0.1, 100.0),
     read_s=st.floats(0.0, 20.0),

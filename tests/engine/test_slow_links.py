@@ -12,7 +12,7 @@ from homesplit_engine.cache import KvPool, KvShape
 from homesplit_engine.handoff.sender import Outgoing, Sender
 from homesplit_engine.records import PrefillSlice, StepEvent, TransferEvent
 from homesplit_engine.router.rates import SLOW_S, Rates
-from homesplit_engine.wire.messages import HandoffSecret, HandoffTarget
+from homesplit_engine.wire.messages import HandoffSecret, HandoffTarget, Token
 from homesplit_engine.wire.seal import new_seal_key
 from homesplit_engine.wire.sockets import KV_DOMAIN, Gatekeeper, bind, kv_listening_socket
 
@@ -64,16 +64,15 @@ def _nothing(*_: Any) -> None:
     return None
 
 
-def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares() -> None:
-    """Two of 8 tokens each, of both of which 4 are sent then; a token is 128 bytes."""
-    context: zmq.Context[Any] = zmq.Context()
-    gate = Gatekeeper(context, {}, {KV_DOMAIN: "sesame"})
-    listening = kv_listening_socket(context, max_bytes=2**20, hwm=100)
-    endpoint = bind(listening, "127.0.0.1", 0)
+def sender_of_two(
+    context: zmq.Context[Any], endpoint: str
+) -> tuple[Sender, tuple[Outgoing, Outgoing]]:
+    """Two hand-offs to one peer, of 8 tokens in 2 layers each; a token is 128 bytes."""
     shape = KvShape(kv_heads=(2, 2), head_dim=(4, 4), dtype=torch.float32)
     pool = KvPool(shape, blocks_total=2, block_tokens=8, device=torch.device("cpu"))
     sender = Sender(context, box="a", fingerprint="f", pool=pool, ended=_nothing)
-    for number, name in enumerate(("first", "second")):
+
+    def outgoing(name: str, block: int) -> Outgoing:
         target = HandoffTarget(
             reservation_id=name,
             box="b",
@@ -82,20 +81,55 @@ def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares() -> No
             fingerprint="f",
             cached_tokens=0,
         )
-        outgoing = Outgoing(
+        made = Outgoing(
             request_id=name, target=target, prompt_tokens=8, deadline_s=time.monotonic() + 600
         )
-        outgoing.place = pool.place([number])
+        made.place = pool.place([block])
+        return made
+
+    return sender, (outgoing("first", 0), outgoing("second", 1))
+
+
+def told(sender: Sender) -> list[tuple[str, int, int]]:
+    return [(one.request_id, one.left_bytes, one.ahead_bytes) for one in sender.sending()]
+
+
+def test_prompts_read_in_one_step_tell_what_goes_before_the_last_layer_of_each() -> None:
+    context: zmq.Context[Any] = zmq.Context()
+    sender, both = sender_of_two(context, "")
+    for layer in range(2):
+        for outgoing in both:
+            sender.layer_done(outgoing, layer, 0, 8)
+    read = told(sender)
+    for outgoing in both:
+        token = Token(request_id=outgoing.request_id, index=0, token_id=1)
+        sender.prefilled(outgoing, token, 1.0)
+    read_to_the_end = told(sender)
+    both[1].bytes = 256  # its first layer is half sent
+    half = told(sender)
+    both[0].bytes = 1024
+    last = told(sender)
+    context.destroy(linger=0)
+    assert read == [("first", 1024, 0), ("second", 1024, 1024)]
+    assert read_to_the_end == [("first", 1024, 512), ("second", 1024, 1024)]
+    assert half == [("first", 1024, 256), ("second", 768, 1024)]
+    assert last == [("first", 0, 256), ("second", 768, 0)]
+
+
+def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares() -> None:
+    """Of both 4 tokens are sent then."""
+    context: zmq.Context[Any] = zmq.Context()
+    gate = Gatekeeper(context, {}, {KV_DOMAIN: "sesame"})
+    listening = kv_listening_socket(context, max_bytes=2**20, hwm=100)
+    endpoint = bind(listening, "127.0.0.1", 0)
+    sender, both = sender_of_two(context, endpoint)
+    for outgoing in both:
         for layer in range(2):
             sender.layer_done(outgoing, layer, 0, 4)
-
-    def told() -> list[tuple[str, int, int]]:
-        return [(one.request_id, one.left_bytes, one.ahead_bytes) for one in sender.sending()]
-
-    waiting = told()
+    waiting = told(sender)
     sender.start()
     end_s = time.monotonic() + 60
-    while (sent := told()) != [("first", 512, 0), ("second", 512, 512)]:
+    while (sent := told(sender)) != [("first", 512, 0), ("second", 512, 512)]:
         assert time.monotonic() < end_s, sent
         time.sleep(0.01)
     for part in (sender, gate):

@@ -97,6 +97,11 @@ class Outgoing:
         self.start_s: float | None = None
         self.chunks = 0
         self.bytes = 0
+        self.noted_bytes = 0
+        """Of what is in the pool, sent or not."""
+        self.before: dict[str, int] = {}
+        """What others to the same peer had noted by then, by reservation: it is sent before its
+        last layer."""
         self.pending: Piece | None = None
         self.mark: Any = None
         """When the newest layer that was told of was in the pool (`Threads.mark`)."""
@@ -212,12 +217,14 @@ class Sender:
 
     def sending(self) -> list[Sending]:
         """The hand-offs under way, and those that wait for them."""
-        found: list[Sending] = []
+        begun, found = dict(self._begun), list[Sending]()
         unsent: dict[tuple[str, str], int] = {}
-        # Prompts are read one after the other, and what is read first is sent first.
-        for outgoing in list(self._begun.values()):
+        for outgoing in begun.values():
             door, own = _door(outgoing.target), self._unsent(outgoing)
-            found.append(self._left(outgoing, own, unsent.get(door, 0)))
+            # Until it is read to its end, those that began before it are taken to end before it.
+            is_read = outgoing.prefill_end_s is not None
+            ahead = _ahead(outgoing, begun) if is_read else unsent.get(door, 0)
+            found.append(self._left(outgoing, own, ahead))
             unsent[door] = unsent.get(door, 0) + own
         return found
 
@@ -248,7 +255,19 @@ class Sender:
         if start < end:
             self._begun.setdefault(outgoing.target.reservation_id, outgoing)
             piece = Piece(layer=layer, layers=1, start=start, end=end)
+            outgoing.noted_bytes += piece_bytes(self._pool.shape, piece, outgoing.target.kv_wire)
+            if layer + 1 == self._pool.shape.layers:
+                outgoing.before = self._noted_beside(outgoing)
             self._note(Layer(outgoing, piece, self._pool.threads.mark()))
+
+    def _noted_beside(self, outgoing: Outgoing) -> dict[str, int]:
+        """What others to the same peer have noted, by reservation."""
+        door = _door(outgoing.target)
+        return {
+            reservation_id: other.noted_bytes
+            for reservation_id, other in dict(self._begun).items()
+            if other is not outgoing and _door(other.target) == door
+        }
 
     def prefilled(self, outgoing: Outgoing, first_token: Token, now_s: float) -> None:
         """The prompt is read to its end: everything has been noted by `layer_done`."""
@@ -509,6 +528,18 @@ class Sender:
 def _door(target: HandoffTarget) -> tuple[str, str]:
     """What a connection is known by: a worker that was started again has another password."""
     return (target.endpoint, target.secret.password)
+
+
+def _ahead(outgoing: Outgoing, begun: dict[str, Outgoing]) -> int:
+    """What others still have to send before the last layer of one that is read to its end.
+
+    Prompts that are read in one step are noted layer by layer, one layer of each after the other.
+    """
+    return sum(
+        max(0, noted - begun[reservation_id].bytes)
+        for reservation_id, noted in outgoing.before.items()
+        if reservation_id in begun
+    )
 
 
 def _sealed(outgoing: Outgoing, message: KvMessage, frame: memoryview | None = None) -> list[bytes]:

@@ -5,7 +5,8 @@ fault, and gets the time that it needs; beside that the client waits no longer t
 box would have it wait, detection and reading again. A link that is no longer what it is known to
 be gets no time of its own: from when it became slow, the whole wait is detection and reading again.
 
-Several hand-offs go over a link one behind the other, so each waits for those before it too.
+Several hand-offs share a link, layer by layer where their prompts were read together: each waits
+for what goes before its own last layer, too, and that counts as its own.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ class Handover:
         """So much is left until it is through, of those before it as well."""
         if not self._seen or left_bytes < self._seen[-1][1]:
             self._moved_s = now_s
-        if self._first_token_s is not None and self._left_then is None:
-            self._left_then = left_bytes
+        if self._first_token_s is not None:
+            # What goes before it is known for certain only once it was read to its end.
+            self._left_then = max(self._left_then or 0, left_bytes)
         self._seen.append((now_s, left_bytes))
         # One that is older than the window stays, so that the window is covered.
         while len(self._seen) > 2 and now_s - self._seen[1][0] >= self._window_s:
