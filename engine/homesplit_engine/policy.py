@@ -123,7 +123,7 @@ def _colocated(setting: ModeSetting, boxes: Sequence[BoxView]) -> Decision:
     if _by_name(boxes, wanted):
         return _on_one_box(setting, wanted, f"colocated: {wanted} serves everything")
     other = boxes[0].box
-    return _on_one_box(setting, other, f"colocated: {wanted} can't be used now, so {other} serves")
+    return _on_one_box(setting, other, f"colocated: {wanted} can't take it now, so {other} serves")
 
 
 def _replica(setting: ModeSetting, boxes: Sequence[BoxView], turn: int, told: bool) -> Decision:
@@ -143,7 +143,7 @@ def _split(setting: ModeSetting, boxes: Sequence[BoxView], question: Question) -
         left = prefill or decode or boxes[0]
         missing = "the prefill box" if prefill is None else "the decode box"
         return _on_one_box(
-            setting, left.box, f"split: {missing} can't be used now, so {left.box} does both"
+            setting, left.box, f"split: {missing} can't take it now, so {left.box} does both"
         )
     if question.max_tokens <= 1:
         return _on_one_box(
@@ -217,7 +217,7 @@ def _auto(
 ) -> Decision:
     if len(boxes) == 1:
         only = boxes[0].box
-        return _on_one_box(setting, only, f"auto: only {only} can be used now")
+        return _on_one_box(setting, only, f"auto: only {only} can take it now")
     unknown = [view for view in boxes if view.prefill_tokens_per_s is None]
     if unknown:
         trial = min(unknown, key=lambda view: (view.requests, view.box))

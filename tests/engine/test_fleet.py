@@ -13,12 +13,12 @@ from homesplit_engine.keys import make_keys
 from homesplit_engine.policy import Decision
 from homesplit_engine.records import KvWire, ModeSetting
 from homesplit_engine.router.attempt import Attempt
-from homesplit_engine.router.fleet import ROUTER_ENDED, Fleet
+from homesplit_engine.router.fleet import ROUTER_ENDED, Fleet, Held
 from homesplit_engine.router.flight import Flight
 from homesplit_engine.router.handover import Way
 from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.status_page import snapshot, status_of
-from homesplit_engine.wire.messages import WIRE_VERSION, Ready
+from homesplit_engine.wire.messages import WIRE_VERSION, Ready, SamplingParams
 
 from tests.engine.test_flight import order
 
@@ -52,7 +52,7 @@ async def fleet(detection_s: float = AGES_S) -> AsyncGenerator[Fleet]:
         await made.close()
 
 
-def answer(subject: Fleet, box: str, dtype: str) -> None:
+def answer(subject: Fleet, box: str, dtype: str, *, blocks_total: int = 10) -> None:
     """A worker says who it is."""
     link = subject.links[box]
     link.alive, link.why = True, None
@@ -62,9 +62,9 @@ def answer(subject: Fleet, box: str, dtype: str) -> None:
         fingerprint=f"dtype={dtype}",
         fingerprint_fields={"dtype": dtype},
         model="stub",
-        max_context=100,
+        max_context=200,
         block_tokens=16,
-        blocks_total=10,
+        blocks_total=blocks_total,
         kv_bytes_per_token=1,
         kv_endpoint=NOWHERE,
         public_key=link.address.public_key,
@@ -132,6 +132,28 @@ async def test_when_all_that_were_used_are_lost_the_others_serve() -> None:
         assert used(subject) == ["right"]
         answer(subject, "left", "float32")
         assert used(subject) == ["right"]
+
+
+async def test_a_request_goes_only_where_all_of_it_is_held() -> None:
+    """Boxes of 32 and 160 tokens, and prompts of 3."""
+    async with fleet() as subject:
+        answer(subject, "left", "float32", blocks_total=2)
+        answer(subject, "right", "float32")
+        short, long = (
+            Flight(subject, order(sampling=SamplingParams(max_tokens=tokens)))
+            for tokens in (29, 30)
+        )
+        boxes = [(one.prefill_box if one else None) for one in map(subject.place, (short, long))]
+        assert boxes == ["left", "right"]
+        assert [subject.boxes_for(flight) for flight in (short, long)] == [2, 1]
+        again = subject.place_again(long, "it was lost", "right")
+        assert again is not None and again.prefill_box == "right"
+        assert subject.held() == Held(least=32, now=160, most=160)
+        lose(subject, "right")
+        assert subject.place_again(long, "it was lost", None) is None
+        assert subject.held() == Held(least=32, now=32, most=160)
+        lose(subject, "left")
+        assert subject.held() is None
 
 
 def reads(subject: Fleet, box: str, name: str, tokens: int) -> Flight:

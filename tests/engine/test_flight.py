@@ -65,7 +65,7 @@ class OneBox:
 
     def unlisten(self, wire_id: str) -> None: ...
 
-    def usable_boxes(self) -> int:
+    def boxes_for(self, flight: Flight) -> int:
         return 1
 
     async def until_usable(self, timeout_s: float) -> None:

@@ -98,7 +98,7 @@ class World:
 
     def unlisten(self, wire_id: str) -> None: ...
 
-    def usable_boxes(self) -> int:
+    def boxes_for(self, flight: Flight) -> int:
         return len(self.alive)
 
     async def until_usable(self, timeout_s: float) -> None:

@@ -258,14 +258,44 @@ async def test_what_no_box_has_memory_for_is_a_400(tmp_path: Path) -> None:
 async def test_an_answer_of_no_told_length_may_fill_the_box_with_the_least_memory(
     tmp_path: Path,
 ) -> None:
-    small = {"left": stub_settings(blocks_total=2)}
+    """Boxes of 32 and 64 tokens, and prompts on both sides of what leaves too little of the 32."""
+    small = {"left": stub_settings(blocks_total=2), "right": stub_settings(blocks_total=4)}
     async with rig(tmp_path, settings=small) as running:
-        messages = [{"role": "user", "content": "hi"}]
-        status, _ = await running.post("/v1/chat/completions", {"messages": messages})
-        (submit,) = submits(running, "left")
-        assert (status, submit.prompt_tokens + submit.sampling.max_tokens) == (200, 2 * 16)
-        # What only the larger one can hold is still taken.
-        assert len(await running.complete(PROMPT, 40)) == 40
+        seen: list[tuple[str, int, int]] = []
+        for prompt_tokens in (5, 16, 17, 31, 32, 63):
+            messages = [{"role": "user", "content": "a" * (prompt_tokens - 3)}]
+            status, _ = await running.post("/v1/chat/completions", {"messages": messages})
+            asked = [(box, submit) for box in small for submit in submits(running, box)]
+            box, submit = max(asked, key=lambda one: one[1].prompt_tokens)
+            seen.append((box, submit.prompt_tokens, submit.sampling.max_tokens))
+            assert status == 200 and len(asked) == len(seen)
+    assert seen[:2] == [("left", 5, 27), ("left", 16, 16)]
+    assert seen[2:] == [("right", 17, 47), ("right", 31, 33), ("right", 32, 32), ("right", 63, 1)]
+
+
+async def test_what_only_one_box_holds_waits_for_it_when_it_is_lost_and_nobody_else_is_asked(
+    tmp_path: Path,
+) -> None:
+    small = {
+        "left": stub_settings(blocks_total=2, refuse="too_long"),
+        "right": stub_settings(blocks_total=4, pause_at=5),
+    }
+    async with rig(tmp_path, settings=small, detection_s=SILENCE_S) as running:
+        right = running.stubs["right"]
+        asked = asyncio.create_task(running.complete(PROMPT, 40))
+        await until(lambda: right.paused)
+        await asyncio.to_thread(right.stop)
+        await running.until_usable("left")
+        # A new one is told to come again, and what nobody holds is refused for good.
+        for tokens, refused in ((40, 503), (60, 400)):
+            body = {"prompt": PROMPT, "max_tokens": tokens}
+            assert (await running.post("/v1/completions", body))[0] == refused
+        running.go_on()
+        right.start()
+        assert await asked == running.expected(PROMPT, 40)
+        assert submits(running, "left") == []
+        record = max(await running.records(2), key=lambda one: one.output_tokens)
+        assert (record.outcome, record.output_tokens) == ("completed", 40)
 
 
 async def test_the_queue_is_bounded(tmp_path: Path) -> None:

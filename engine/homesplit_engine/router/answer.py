@@ -17,7 +17,7 @@ from homesplit_engine.records import RequestRecord
 from homesplit_engine.router.attempt import Order, with_tokens
 from homesplit_engine.router.body import Wish
 from homesplit_engine.router.errors import ApiError, bad_request, too_long, unavailable
-from homesplit_engine.router.fleet import Fleet
+from homesplit_engine.router.fleet import Fleet, Held
 from homesplit_engine.router.flight import Flight
 from homesplit_engine.router.prefixes import chain
 from homesplit_engine.router.text import AnswerText
@@ -26,6 +26,9 @@ from homesplit_engine.wire.messages import Token
 _T = TypeVar("_T")
 SHORT_TEXT_CHARS = 2_000
 """Shorter prompts are tokenised at once (well under a millisecond), longer ones in a thread."""
+FAIR_ANSWER = 1_024
+"""Tokens that an answer of no told length has at least where a box holds them, or half of what the
+smallest box holds."""
 SHRINKS_TO = 2
 """A tokenizer that first puts characters together may make so many of the text one of a token."""
 
@@ -181,10 +184,10 @@ class Reader:
 
         Who tokenises megabytes to find them too long makes everybody wait for it.
         """
-        held = self.fleet.holds_tokens()
+        held = self.fleet.held()
         least = len(text) // (SHRINKS_TO * self._longest_token)
-        if held is not None and least > held[1]:
-            raise _too_long(f"at least {least}", held[1], wish)
+        if held is not None and least > held.most:
+            raise _too_long(f"at least {least}", held.most, wish)
         try:
             if len(text) <= SHORT_TEXT_CHARS:
                 return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
@@ -258,21 +261,20 @@ class Reader:
     def _room(self, prompt: list[int], wish: Wish) -> int:
         """How many tokens the answer may have; raises ApiError 400 when there is no room.
 
-        Without a wish as many as every box holds, so that it may go on wherever it has to.
+        Without a wish as many as the boxes hold.
         """
         if not prompt:
             raise bad_request(f"`{wish.prompt_field}` is empty.", param=wish.prompt_field)
-        held = self.fleet.holds_tokens()
+        held = self.fleet.held()
         if held is None:
             raise unavailable(
                 "No box of this deployment answers now. Look at `homesplit status`.",
                 retry_after_s=self.fleet.detection_s,
             )
-        least, most = held
         asked = len(prompt) + (wish.max_tokens or 1)
-        if asked > most:
-            raise _too_long(asked, most, wish)
-        return wish.max_tokens or (least if least > len(prompt) else most) - len(prompt)
+        if asked > held.most:
+            raise _too_long(asked, held.most, wish)
+        return wish.max_tokens or _length_by(held, len(prompt))
 
     def _rejected(
         self, request_id: str, prompt_tokens: int, received_s: float, error: ApiError
@@ -303,6 +305,17 @@ class Reader:
     def answering(self, wish: Wish, orders: list[Order]) -> Answering:
         """The answer to these orders."""
         return Answering(self.fleet, self.tokenizer, wish, orders)
+
+
+def _length_by(held: Held, prompt_tokens: int) -> int:
+    """How many tokens an answer of no told length may have.
+
+    As many as every box holds, so that it may go on wherever it has to; where that leaves too few
+    for an answer, as many as the largest holds that can be used now, or the one that it waits for.
+    """
+    if held.least - prompt_tokens >= min(FAIR_ANSWER, max(1, held.least // 2)):
+        return held.least - prompt_tokens
+    return (held.now if held.now > prompt_tokens else held.most) - prompt_tokens
 
 
 def _too_long(tokens: int | str, limit: int, wish: Wish) -> ApiError:

@@ -48,6 +48,11 @@ class Order(Struct, frozen=True, kw_only=True):
     prompt_field: str = "prompt"
     """What the client calls its prompt: a refusal names it."""
 
+    @property
+    def longest(self) -> int:
+        """The most tokens that prompt and answer may have: both ends of a hand-off hold as many."""
+        return len(self.token_ids) + self.sampling.max_tokens
+
 
 def with_tokens(sampling: SamplingParams, max_tokens: int, seed: int) -> SamplingParams:
     """The sampling parameters with the answer's length and this choice's seed."""

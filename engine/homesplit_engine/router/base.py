@@ -45,8 +45,8 @@ class Base(Protocol):
         """Drop what is still said about this wire id."""
         ...
 
-    def usable_boxes(self) -> int:
-        """How many boxes can be used."""
+    def boxes_for(self, flight: Flight) -> int:
+        """How many boxes can be used that hold its prompt and answer."""
         ...
 
     async def until_usable(self, timeout_s: float) -> None:

@@ -73,13 +73,13 @@ class Doors:
         ]
 
     def _card(self) -> dict[str, object]:
-        held = self._fleet.holds_tokens()
+        held = self._fleet.held()
         return {
             "id": self._model,
             "object": "model",
             "created": self._started,
             "owned_by": "homesplit",
-            "max_model_len": held[1] if held else None,
+            "max_model_len": held.most if held else None,
         }
 
     async def models(self, request: web.Request) -> web.Response:

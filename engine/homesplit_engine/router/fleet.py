@@ -11,6 +11,7 @@ from collections.abc import Generator
 
 import msgspec
 import zmq.asyncio
+from msgspec import Struct
 
 from homesplit_engine.config import Keys, RouterConfig
 from homesplit_engine.events import (
@@ -66,6 +67,20 @@ log = logging.getLogger("homesplit.router")
 ROUTER_ENDED = "router_ended"
 _NEWS_S = {ROUTER_ENDED: 300.0}
 """What is over when it is told: for so long it is told to those whose connection it broke."""
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """How many tokens of one prompt and answer the workers hold that are served.
+
+    One that is away for a moment counts: it may be back before an answer ends.
+    """
+
+    least: int
+    """The smallest."""
+    now: int
+    """The largest of those that can be used now."""
+    most: int
+    """The largest of all."""
 
 
 class Fleet:
@@ -128,10 +143,15 @@ class Fleet:
         """What the usable workers hold; None when there is none."""
         return next((link.ready for link in self.usable()), None)
 
-    def holds_tokens(self) -> tuple[int, int] | None:
-        """What the smallest and the largest usable worker hold of one prompt and answer."""
-        held = [link.ready.holds_tokens for link in self.usable() if link.ready]
-        return (min(held), max(held)) if held else None
+    def held(self) -> Held | None:
+        """What the workers hold of one prompt and answer; None when none can be used."""
+        now = [link.ready.holds_tokens for link in self.usable() if link.ready]
+        known = [
+            link.ready.holds_tokens
+            for link in self.links.values()
+            if link.ready and link.ready.fingerprint == self.fingerprint
+        ]
+        return Held(least=min(known), now=max(now), most=max(known)) if now else None
 
     def _choose_fingerprint(self) -> None:
         """The first worker in the settings file's order that answers sets what is served.
@@ -184,7 +204,7 @@ class Fleet:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._usable.wait()
-                # A flight may want a box of its own kind that isn't there yet.
+                # A flight may want a box of its own kind or size that isn't there yet.
                 await asyncio.sleep(min(0.05, timeout_s))
 
     # -------------------------------------------------------------- hearing
@@ -287,8 +307,19 @@ class Fleet:
         )
 
     def _views(self, asking: Flight) -> list[BoxView]:
-        """The usable boxes as the policy sees them."""
-        return [self.board.view(link, self.rates, self._prefixes, asking) for link in self.usable()]
+        """The usable boxes that can hold it as the policy sees them."""
+        return [
+            self.board.view(link, self.rates, self._prefixes, asking)
+            for link in self._able(asking.order)
+        ]
+
+    def _able(self, order: Order) -> list[WorkerLink]:
+        """The usable boxes that hold all of its prompt and answer."""
+        return [
+            link
+            for link in self.usable()
+            if link.ready is not None and link.ready.holds_tokens >= order.longest
+        ]
 
     def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
         """The hand-off address of a box that reserved room; None when it is gone."""
@@ -349,9 +380,9 @@ class Fleet:
         pair = decision.prefill_box, decision.decode_box
         self.rates.learn_slow(pair, bytes_per_s, time.monotonic())
 
-    def usable_boxes(self) -> int:
-        """How many boxes can be used."""
-        return len(self.usable())
+    def boxes_for(self, flight: Flight) -> int:
+        """How many boxes can be used that hold its prompt and answer."""
+        return len(self._able(flight.order))
 
     def fault(self, box: str | None, kind: str, sentence: str) -> Fault:
         """Tell the watchers of a fault."""

@@ -266,7 +266,8 @@ class Flight:
             limit_s = min(limit_s, self.order.received_s + self._base.detection_s)
         if now_s >= limit_s:
             raise unavailable(
-                "No box of this deployment answers now. Look at `homesplit status`.",
+                "No box of this deployment that can take it answers now. "
+                "Look at `homesplit status`.",
                 retry_after_s=self._base.detection_s,
             )
         await self._wait(self._base.until_usable(limit_s - now_s))
@@ -344,8 +345,8 @@ class Flight:
     async def _refused(self, attempt: Attempt, box: str, refused: Refused) -> None:
         param = self.order.prompt_field
         match refused.kind:
-            case "too_long" if self.tokens or self._refusals + 1 >= self._base.usable_boxes():
-                # Boxes hold different amounts: another may have room for what this one has not.
+            case "too_long" if not self.tokens and self._refusals + 1 >= self._base.boxes_for(self):
+                # It was not known what this box holds; another may have room for it.
                 raise bad_request(refused.what, code="context_length_exceeded", param=param)
             case "bad_request":
                 raise bad_request(refused.what, param=param)
@@ -354,7 +355,7 @@ class Flight:
             case _:
                 pass
         self._refusals += 1
-        if not self.tokens and self._refusals >= self._base.usable_boxes():
+        if not self.tokens and self._refusals >= self._base.boxes_for(self):
             raise busy(refused.what, refused.retry_after_s or 1.0)
         if self.tokens:
             # Its client already reads the answer, so it waits for room instead of failing.
