@@ -55,7 +55,8 @@ class _Quantity(Struct, frozen=True, kw_only=True):
 
 def find_flips(position: Position) -> tuple[Flip, ...]:
     """The nearest change of the winner in each direction of each quantity."""
-    if winner(position, position.scene, position.workload) != position.mode:
+    here = winner(position, position.scene, position.workload)
+    if here not in (None, position.mode):
         # A close call: fewer requests than the advice saw would call their own noise a flip.
         position = structs.replace(position, requests=THOROUGH)
     found: list[Flip] = []
@@ -75,22 +76,24 @@ def _above(quantity: _Quantity) -> list[float]:
     return sorted(v for v in quantity.values if v > quantity.here)
 
 
-def winner(position: Position, scene: Scene, workload: Workload) -> Mode:
-    """The mode that wins in a changed world, by a shorter simulation."""
+def winner(position: Position, scene: Scene, workload: Workload) -> Mode | None:
+    """The mode that wins in a changed world, by a shorter simulation.
+
+    None where nobody is inside the targets, whatever the mode.
+    """
     made: list[Outlook] = [
         outlook(scene, each, workload, position.targets, position.requests, extent=position.extent)
         for each in position.arrangements
     ]
-    return choose(made, position.targets).best.arrangement.setting.mode
+    best = choose(made, position.targets).best
+    return best.arrangement.setting.mode if best.goodput > 0 else None
 
 
 def _first_flip(position: Position, quantity: _Quantity, outward: Sequence[float]) -> Flip | None:
     inside = quantity.here
     for place, value in enumerate(outward):
         mode = _mode_at(position, quantity, value)
-        if mode is None:
-            return None
-        if mode != position.mode:
+        if mode not in (None, position.mode):
             return _narrowed(position, quantity, inside, value, mode, outward[place:])
         inside = value
     return None
@@ -126,10 +129,10 @@ def _narrowed(
             inside = middle
         else:
             outside, mode = middle, found
-    word = "from" if outside > quantity.here else "down to"
+    word = "from here on" if outside > quantity.here else "from here down"
     again = _no_longer(position, quantity, mode, beyond)
     until = "" if again is None else f", but no longer {again}"
-    sentence = f"{quantity.told(outside)}: {mode} wins ({word} here on{until}, all else unchanged)."
+    sentence = f"{quantity.told(outside)}: {mode} wins ({word}{until}, all else unchanged)."
     return Flip(
         quantity=quantity.name, value=outside, unit=quantity.unit, mode=mode, sentence=sentence
     )
@@ -138,12 +141,9 @@ def _narrowed(
 def _no_longer(
     position: Position, quantity: _Quantity, mode: Mode, beyond: Sequence[float]
 ) -> str | None:
-    """The first of these values at which another mode wins, in words; None where none does."""
+    """The first of these values at which it does not win, in words; None where it always does."""
     for value in beyond:
-        found = _mode_at(position, quantity, value)
-        if found is None:
-            return None
-        if found != mode:
+        if _mode_at(position, quantity, value) != mode:
             said = quantity.told(value)
             return said[0].lower() + said[1:]
     return None

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 import pytest
+from homesplit_engine.records import Mode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -323,26 +324,35 @@ def test_chunks_are_large_enough_to_read_about_as_quickly_as_whole_prompts() -> 
     assert chunk_for([quick], kept, 1000) == 512
 
 
-def test_a_flip_says_where_it_ends() -> None:
-    """Longer prompts make two boxes win, until none is inside its target any more."""
+def standing(mode: Mode, *, prompt: int = 500) -> Position:
+    """Two equal boxes at 2 requests/s with a target of 1 s to the first token."""
     targets = Targets(ttft_s=1.0, tpot_s=None)
-    work = fixed_lengths(500, 20, name="w", arrivals=Arrivals(rate_requests_per_s=2.0))
+    work = fixed_lengths(prompt, 20, name="w", arrivals=Arrivals(rate_requests_per_s=2.0))
     asked = ask(work=work, targets=targets)
     scene = build_scene(asked)
     able = tuple(each for each in arrangements(asked, scene) if each.setting.prefill == "whole")
-    here = Position(
-        scene=scene,
-        arrangements=able,
-        workload=asked.workload,
-        targets=targets,
-        mode="colocated",
-        requests=20,
+    return Position(
+        scene=scene, arrangements=able, workload=work, targets=targets, mode=mode, requests=20
     )
-    (flip,) = (
-        each for each in find_flips(here) if each.quantity == "prompt_tokens" and each.value > 500
-    )
+
+
+def test_a_flip_says_where_it_ends() -> None:
+    """Longer prompts make two boxes win, until none is inside its target any more."""
+    flips = find_flips(standing("colocated"))
+    (flip,) = (each for each in flips if each.quantity == "prompt_tokens" and each.value > 500)
     assert flip.mode == "replica"
     assert "from here on, but no longer with prompts of" in flip.sentence
+    down = [each for each in find_flips(standing("replica", prompt=4000)) if each.value < 4000]
+    assert any("from here down" in each.sentence for each in down)
+
+
+def test_where_nobody_is_inside_the_targets_nothing_is_said_to_win() -> None:
+    """Prompts that take longer to read than the first token may: no mode is better than another."""
+    at = standing("replica", prompt=4000)
+    lost = fixed_lengths(60_000, 20, name="w", arrivals=at.workload.arrivals)
+    assert winner(at, at.scene, lost) is None
+    lengths = [each for each in find_flips(at) if each.quantity == "prompt_tokens"]
+    assert lengths and all(each.value < 4000 for each in lengths)
 
 
 def slow_split(rate: float) -> Plan:
