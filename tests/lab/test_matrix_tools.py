@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -23,7 +24,7 @@ from homesplit_engine.wire.sockets import (
     kv_listening_socket,
 )
 
-from tests.lab.matrix.odd import what_is_wrong
+from tests.lab.matrix.odd import slow_down, what_is_wrong
 from tests.lab.matrix.traffic import Stream
 from tests.lab.matrix.wire import WireSettings
 
@@ -165,3 +166,13 @@ def test_only_where_router_or_both_boxes_were_taken_away_may_an_answer_end_with_
     ended = Stream("a", "prompt", 8, texts=["wri"], error="router_ended: the router was ended")
     assert (what_is_wrong(ended, "written", name) is None) == is_right
     assert what_is_wrong(ended, "another", name) is not None
+
+
+def test_a_process_that_ends_while_it_is_slowed_down_is_told_of() -> None:
+    over = threading.Event()
+    process = subprocess.Popen(["sleep", "600"])
+    process.kill()
+    process.wait()
+    assert not slow_down(process.pid, over)
+    over.set()
+    assert slow_down(process.pid, over)
