@@ -14,8 +14,10 @@ from homesplit_engine.records import ModeSetting
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 """0 takes a free one."""
 Count = Annotated[int, Meta(ge=1, lt=2**31)]
+"""A C int: torch takes the number of its threads as one."""
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
-"""Of nought or less every wait would end before it began, and a loop that waits would not wait."""
+"""Of nought or less every wait would end before it began, and a loop that waits would not wait;
+of much more than 30 years a wait is an error, as Python's locks wait for 292 years at most."""
 
 
 class ConfigError(Exception):

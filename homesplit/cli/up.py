@@ -17,6 +17,7 @@ from homesplit.io.platforms import target_from_key, this_target
 from homesplit.stages import deploy
 from homesplit.stages.context import Context
 from homesplit.stages.deploy_blueprint import UpOptions
+from homesplit.stages.deploy_ports import PORTS
 
 _DESCRIPTION = """Shows every file, process, port and byte that it will add to each box, asks, and
 does it. All lies in ~/.local/share/homesplit/box of the box's user; nothing needs root. Repeating
@@ -25,8 +26,7 @@ internet gets its packages from this machine: fetch them ahead, while this machi
 with --fetch-only (and the weights with `homesplit model get`)."""
 
 
-_MOST = {"threads": 4_096, "kv_blocks": 2**31 - 1, "port": 65_533}
-"""Three ports follow one another."""
+_BOUNDS = {"threads": (1, 4_096), "kv_blocks": (1, 2**31 - 1), "port": PORTS}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -105,11 +105,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_figures(args: argparse.Namespace) -> None:
     """Raises UsageError, before a box is reached, for what no worker could do anything with."""
-    for name, most in _MOST.items():
+    for name, (least, most) in _BOUNDS.items():
         value: int | None = getattr(args, name)
-        if value is not None and not 1 <= value <= most:
-            word = name.replace("_", "-")
-            raise UsageError(f"--{word} {value}: it lies between 1 and {most:,}.")
+        if value is not None and not least <= value <= most:
+            word = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{word} {value}: it lies between {least:,} and {most:,}.",
+                do_next=f"Give such a number, or leave {word} out to have one chosen.",
+            )
 
 
 def _show(plan: DeployPlan, args: argparse.Namespace) -> int:

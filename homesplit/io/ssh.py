@@ -69,7 +69,10 @@ class Connections:
 
     async def _connect(self, target: str) -> Box:
         if not target or target.startswith("-") or any(c.isspace() for c in target):
-            raise UsageError(f"{target!r} can't be the name of a box.")
+            raise UsageError(
+                f"{target!r} can't be the name of a box.",
+                do_next="Give it as [user@]host[:port], without spaces.",
+            )
         if is_this_machine(target):
             return LocalBox(target)
         known, user = self._known(target)

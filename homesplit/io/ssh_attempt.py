@@ -61,7 +61,10 @@ class Attempt:
         except (OSError, asyncssh.Error, TimeoutError) as error:
             raise self._failure(error) from error
         except ValueError as error:
-            raise UsageError(f"the SSH set-up for {route.box} is wrong: {error}.") from error
+            raise UsageError(
+                f"the SSH set-up for {route.box} is wrong: {error}.",
+                do_next=f"Look at what `ssh -G {route.box}` says, and at ~/.ssh/config.",
+            ) from error
 
     def answer(self, question: str) -> str | None:
         """What is said to a server's question; None when the person has to be asked first."""

@@ -17,5 +17,8 @@ def split_target(target: str) -> tuple[str | None, str, int | None]:
     elif rest.count(":") == 1:
         host, _, port = rest.partition(":")
     if not host or (port and not (re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536)):
-        raise UsageError(f"{target!r} is not [user@]host[:port].")
+        raise UsageError(
+            f"{target!r} is not [user@]host[:port].",
+            do_next="An IPv6 address with a port stands in brackets, as [fe80::1]:22.",
+        )
     return user or None, host, int(port) if port else None

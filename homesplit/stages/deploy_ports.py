@@ -12,6 +12,8 @@ from homesplit.stages.deploy_survey import FIRST_PORT, SeenBox, firsts
 
 Ports = tuple[int, int, int]
 """Control, hand-off and API port."""
+PORTS = (1024, 65_533)
+"""Where the first of the three may lie: those below are root's."""
 
 
 def choose_ports(seen: SeenBox, first: int | None, memory: Memory | None) -> Ports:
@@ -23,8 +25,11 @@ def choose_ports(seen: SeenBox, first: int | None, memory: Memory | None) -> Por
     if old and (first is None or old.control_port == first):
         return old.control_port, old.kv_port, old.control_port + 2
     start = first or FIRST_PORT
-    if not 1024 <= start <= 65000:
-        raise UsageError("--port must lie between 1024 and 65000.")
+    if not PORTS[0] <= start <= PORTS[1]:
+        raise UsageError(
+            f"--port {start}: it lies between {PORTS[0]:,} and {PORTS[1]:,}.",
+            do_next="Give such a number, or leave --port out to have one chosen.",
+        )
     busy = seen.facts.listening - _own_ports(seen)
     free: list[int] = []
     for tried in firsts(first):

@@ -303,7 +303,10 @@ def _workload(settings: Any) -> Workload:
     try:
         return msgspec.convert(settings["workload"], Workload)
     except (KeyError, TypeError, msgspec.ValidationError) as error:
-        raise UsageError(f"the entry doesn't say which load it ran: {error}.") from error
+        raise UsageError(
+            f"the entry doesn't say which load it ran: {error}.",
+            do_next="Run the command that made it once more.",
+        ) from error
 
 
 def _logs(rows: Sequence[Any]) -> tuple[RequestLog, ...]:

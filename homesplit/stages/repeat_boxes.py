@@ -29,7 +29,10 @@ async def probe_again(ctx: Context, entry: Entry) -> tuple[str, Sequence[Figure]
     if not names and link is not None:
         names = [link.a, link.b]
     if not names:
-        raise UsageError(f"entry {entry.number} doesn't say which boxes it measured.")
+        raise UsageError(
+            f"entry {entry.number} doesn't say which boxes it measured.",
+            do_next="Measure them anew with `homesplit probe`.",
+        )
     found = await probe(ctx, names, only_link=not former.boxes)
     changes = [
         figure
@@ -63,5 +66,6 @@ def _read(entry: Entry, value: Any, kind: type[_Kept]) -> _Kept:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"entry {entry.number} doesn't hold what it takes to do it again: {error}."
+            f"entry {entry.number} doesn't hold what it takes to do it again: {error}.",
+            do_next="Run the command that made it once more.",
         ) from error

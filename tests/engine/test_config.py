@@ -25,6 +25,7 @@ WORKER: dict[str, Any] = {"box": "a", "model_dir": "m", "keys_file": "k", "ready
         (RouterConfig, "detection_s", 0),
         (RouterConfig, "detection_s", -2.0),
         (RouterConfig, "detection_s", 1e300),
+        (RouterConfig, "request_deadline_s", 1.1e9),
         (RouterConfig, "request_deadline_s", 0),
         (RouterConfig, "first_token_deadline_s", 0),
         (RouterConfig, "ttft_target_s", -1),
