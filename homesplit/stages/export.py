@@ -27,7 +27,7 @@ from homesplit.view.notebook_pages import (
     markdown,
     picture_files,
 )
-from homesplit.view.redact import ANSWERS, Redaction, box_names, name_forms, user_of
+from homesplit.view.redact import ANSWERS, NOBODYS, Redaction, box_names, name_forms, user_of
 
 FORMATS: dict[str, Callable[[Sequence[Page], Kept], str]] = {
     "ipynb": ipynb,
@@ -35,7 +35,6 @@ FORMATS: dict[str, Callable[[Sequence[Page], Kept], str]] = {
     "csv": csv_text,
     "jsonl": jsonl,
 }
-_OWN_NAMES_KEPT = ("localhost", "root")
 
 
 async def export_entries(ctx: Context, ids: Sequence[str], out: Path) -> tuple[Path, ...]:
@@ -124,9 +123,9 @@ def _page(notebook: Notebook, entry: Entry, everything: Sequence[Entry]) -> Page
 
 def _redacted(ctx: Context, pages: list[Page]) -> tuple[list[Page], tuple[str, ...]]:
     """The pages without names, and the names that stay."""
-    own = {socket.gethostname(), *_user()} - set(_OWN_NAMES_KEPT)
+    own = {socket.gethostname(), *_user()} - set(NOBODYS)
     known = load_boxes(ctx.paths)
-    own |= {box.user for box in known if box.user} - set(_OWN_NAMES_KEPT)
+    own |= {box.user for box in known if box.user} - set(NOBODYS)
     boxes = (*box_names(pages), *(box.name for box in known))
     users = {user for box in boxes if (user := user_of(box))}
     bare = [form for name in (*boxes, *own, *users) for form in name_forms(name)]

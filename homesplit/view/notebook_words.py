@@ -52,9 +52,7 @@ def replaced(kept: Sequence[str]) -> str:
     if not kept:
         return REPLACED
     named = listed([f"`{name}`" for name in kept])
-    who = f"A machine called {named} keeps its name"
-    if len(kept) > 1:
-        who = f"Machines called {named} keep their names"
+    who = f"The name {named} stays" if len(kept) == 1 else f"The names {named} stay"
     return f"{REPLACED} {who}: ordinary words and products are nobody's own."
 
 

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-Written = Callable[[str], str]
-"""How a name that is put in is written."""
-_IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
-_COLONS = re.compile(r"(?<![\w:.])[0-9a-f:]*:[0-9a-f.:]*[0-9a-f:](?:%\w+)?(?!\w)", re.IGNORECASE)
-_MAC = re.compile(r"(?<![\w:])[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}(?![\w:])", re.IGNORECASE)
+_IPV4 = re.compile(r"(?<![0-9A-Za-z])(?<!\d\.)\d{1,3}(?:\.\d{1,3}){3}(?![0-9A-Za-z]|\.\d)")
+_IPV6 = re.compile(
+    r"(?<![0-9a-z])(?!:::)(?:[0-9a-f]{0,4}:){2,8}"
+    r"(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]{1,4})?(?![0-9a-z])",
+    re.IGNORECASE,
+)
+"""With which an IPv6 address may begin: times and ratios have colons too."""
+_ZONE = re.compile(r"%[\w-]+(?:\.\w+)*")
+_MAC = re.compile(r"(?<![0-9a-z])[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,}(?![0-9a-z])", re.IGNORECASE)
+_MAC_INTERFACE = re.compile(r"(?<![0-9a-z])(?:enx|wlx)[0-9a-f]{12}(?![0-9a-z])", re.IGNORECASE)
+"""A name that Linux gives to an adapter on USB: its hardware address."""
 _HOST_KEY = re.compile(r"SHA256:[A-Za-z0-9+/=]{20,}")
-_USER_AT = re.compile(r"[\w.+-]+@(?=\[?(?:box \w|BOX_\w|\(name\)|NAME|\(address \d+\)|ADDRESS_\d))")
+_USER_AT = re.compile(r"(?<![\w.+-])[\w.+-]+(?=@)")
 _QUOTED = re.compile(
     r"`[^`]*`|\b\w+://[^\s\"'`<>()]+|\bhomesplit (?:bench|calibrate|compare|cost|demo|discover|"
-    r"down|mode|model|notebook|plan|probe|remove|status|up)\b[^.;:()\"`]*"
+    r"down|mode|model|notebook|plan|probe|remove|status|up)\b(?:[^.,;:()\"`]|[.,;:](?=\S))*"
 )
 """A command or an address: what stands there for a name must be one word."""
-_HOME = re.compile(r"(/(?:home|Users)/)[^/\s\"']+")
+_HOME = re.compile(r"(?:(?<=/home/)|(?<=/Users/))[^/\s\"'`,;:()<>]*[^/\s\"'`,;:()<>.]")
+_DOMAIN = r"(?:\.[a-z][\w-]*)*"
 _BOX_KEYS = (
     "box",
     "boxes",
@@ -34,8 +41,13 @@ _BOX_KEYS = (
 _LONE_KEYS = ("a", "b", "name", "hostname")
 _SENTENCE_BOX = re.compile(r"((?<=[.!?] )|^(?=box \w+ .*[.!?)]$))box (?=[A-Z0-9])", re.DOTALL)
 """A box's letter where a sentence begins: after another one, or at the head of a whole one."""
+_NAME, _KEY = "(name)", "(host key)"
 _SHORT = 2
 """Names up to this length are also words, units and parts of words."""
+_PERSON_KEYS = ("user", "username", "login", "owner", "hostname")
+"""Where a name is one, whatever else it means."""
+NOBODYS = ("localhost", "root")
+"""Names that every machine has."""
 ANSWERS = ("text", "reasoning")
 """What a model wrote, in a request's record: its words name no machine of anybody."""
 
@@ -106,7 +118,8 @@ class Redaction:
 
     `ordinary` are names, in lower case, that are words of our own texts as well: a box called
     `left` keeps that name, without its domain. It tells nobody's, and no other word is taken for
-    it. So do names of one or two letters.
+    it. So do names of one or two letters. Another such name (a login, this machine's) still goes
+    where it means nothing else: before an `@`, under /home, in a field for it.
     """
 
     def __init__(
@@ -130,15 +143,26 @@ class Redaction:
             for form in forms:
                 if form != letter:
                     self._by_name.setdefault(form.casefold(), letter)
-        self.kept = tuple(kept)
-        """Names that stay."""
         users = [user for name in names if (user := user_of(name))]
+        people: dict[str, None] = {}
         for other in (*users, *others):
             for form in name_forms(other):
+                people[form.casefold()] = None
                 if not _is_ordinary(form, ordinary):
-                    self._by_name.setdefault(form.casefold(), "(name)")
+                    self._by_name.setdefault(form.casefold(), _NAME)
+                elif form not in NOBODYS:
+                    kept[form] = None
+        self._people = frozenset(people)
         self._names = _pattern(self._by_name)
+        self._kept = {name.casefold(): name for name in kept}
+        self._kept_names = _pattern(dict.fromkeys(self._kept, _NAME))
+        self._met: set[str] = set()
         self._addresses: dict[str, int] = {}
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names that stay, of those met so far."""
+        return tuple(name for known, name in self._kept.items() if known in self._met)
 
     def value(self, value: Any, untouched: tuple[str, ...] = ()) -> Any:
         """The value with every string in it redacted, keys of objects too.
@@ -149,41 +173,73 @@ class Redaction:
             return self.text(value)
         if isinstance(value, dict):
             return {
-                self.text(str(key)): inner if key in untouched else self.value(inner, untouched)
+                self.text(str(key)): inner
+                if key in untouched
+                else self._field(key, inner, untouched)
                 for key, inner in value.items()
             }
         if isinstance(value, list | tuple):
             return [self.value(inner, untouched) for inner in value]
         return value
 
+    def _field(self, key: Any, value: Any, untouched: tuple[str, ...]) -> Any:
+        if key in _PERSON_KEYS and isinstance(value, str) and value.casefold() in self._people:
+            return self._by_name.get(value.casefold(), _NAME)
+        return self.value(value, untouched)
+
     def text(self, text: str) -> str:
         """One string redacted."""
+        quoted = [match.span() for match in _QUOTED.finditer(text)]
         made, end = "", 0
-        for quoted in _QUOTED.finditer(text):
-            made += self._part(text[end : quoted.start()], _as_it_is)
-            made += self._part(quoted.group(), _one_word)
-            end = quoted.end()
-        made += self._part(text[end:], _as_it_is)
+        for start, stop, name in self._found(text):
+            self._meet(text[end:start])
+            self._met.add(name.casefold())
+            while quoted and quoted[0][1] <= start:
+                quoted.pop(0)
+            in_quotes = bool(quoted) and quoted[0][0] <= start
+            made += text[end:start] + (_one_word(name) if in_quotes else name)
+            end = stop
+        self._meet(text[end:])
+        made += text[end:]
         return _SENTENCE_BOX.sub(_capital, made) if self._names is not None else made
 
-    def _part(self, text: str, written: Written) -> str:
-        """A part of a string, what is put in as it is `written` there."""
+    def _meet(self, text: str) -> None:
+        """Look for names that stay."""
+        if self._kept_names is not None:
+            self._met.update(met.casefold() for met in self._kept_names.findall(text))
 
-        def address(match: re.Match[str]) -> str:
-            return written(self._address(match.group()))
+    def _found(self, text: str) -> list[tuple[int, int, str]]:
+        """What must go and what is put there: from where to where, in order, each beside the next.
 
-        def address_or_same(match: re.Match[str]) -> str:
-            return address(match) if _is_ipv6(match.group()) else match.group()
+        Where two lie over each other, the one that begins first goes, the longer of two such.
+        """
+        found = [*self._named(text), *((*span, None) for span in _addresses(text))]
+        heads = {start for start, _, _ in found}
+        for match in _USER_AT.finditer(text) if "@" in text else ():
+            host = match.end() + 1
+            known = match.group().casefold() in self._people
+            if known or host in heads or (text[host : host + 1] == "[" and host + 1 in heads):
+                found.append((*match.span(), _NAME))
+        found += [(*match.span(), _NAME) for match in _HOME.finditer(text)]
+        found += [(*match.span(), _KEY) for match in _HOST_KEY.finditer(text)]
+        chosen: list[tuple[int, int, str]] = []
+        end = 0
+        # A name goes before an address at the same place: a box may be called by one.
+        for start, stop, name in sorted(found, key=lambda one: (one[0], -one[1], one[2] is None)):
+            if start >= end:
+                told = self._address(text[start:stop]) if name is None else name
+                chosen.append((start, stop, told))
+                end = stop
+        return chosen
 
-        if self._names is not None:
-            text = self._names.sub(lambda m: written(self._by_name[m.group().casefold()]), text)
-        text = _HOST_KEY.sub(written("(host key)"), text)
-        if ":" in text or "-" in text:
-            text = _MAC.sub(address, text)
-            text = _COLONS.sub(address_or_same, text)
-        text = _IPV4.sub(address, text)
-        name = written("(name)")
-        return _USER_AT.sub(f"{name}@", _HOME.sub(rf"\1{name}", text))
+    def _named(self, text: str) -> Iterable[tuple[int, int, str | None]]:
+        if self._names is None:
+            return
+        for match in self._names.finditer(text):
+            known = match.group().casefold()
+            while known and known not in self._by_name:
+                known = known.rpartition(".")[0]
+            yield *match.span(), self._by_name.get(known, _NAME)
 
     def _address(self, text: str) -> str:
         """One number for each address: two servers must not become one."""
@@ -191,14 +247,29 @@ class Redaction:
         return f"(address {self._addresses.setdefault(known, len(self._addresses) + 1)})"
 
 
+def _addresses(text: str) -> Iterable[tuple[int, int]]:
+    """Where addresses stand, of a machine or of its network adapter."""
+    for pattern in (_IPV4, _MAC, _MAC_INTERFACE):
+        for match in pattern.finditer(text):
+            yield match.span()
+    at = 0
+    while match := _IPV6.search(text, at):
+        end = match.start() + len(_ipv6(match.group()))
+        if end > match.start():
+            zone = _ZONE.match(text, end)
+            yield match.start(), zone.end() if zone else end
+        at = max(end, match.start() + 1)
+
+
+def _ipv6(text: str) -> str:
+    """The longest IPv6 address with which it begins: a port or a colon may follow."""
+    while text and not _is_ipv6(text):
+        text = text.rpartition(":")[0]
+    return text
+
+
 def _is_ipv6(text: str) -> bool:
-    """Times and ratios have colons too: only what is an IPv6 address goes."""
-    bare = text.partition("%")[0]
-    return bare.count(":") > 1 and _is_address(bare) and bare != "::"
-
-
-def _as_it_is(name: str) -> str:
-    return name
+    return text.count(":") > 1 and text != "::" and _is_address(text)
 
 
 def _one_word(name: str) -> str:
@@ -220,9 +291,12 @@ def _plain_address(text: str) -> str:
         return text.casefold().replace("-", ":")
 
 
-def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:
-    """Any of the names as a whole word, the longest first."""
-    parts = [re.escape(name) for name in sorted(names, key=len, reverse=True)]
+def _pattern(told: dict[str, str]) -> re.Pattern[str] | None:
+    """Any of the names as a whole word, the longest first; a box's with a domain after it."""
+    parts = [
+        re.escape(name) + (_DOMAIN if told[name] != _NAME else "")
+        for name in sorted(told, key=len, reverse=True)
+    ]
     return re.compile(rf"(?<!\w)(?:{'|'.join(parts)})(?!\w)", re.IGNORECASE) if parts else None
 
 

@@ -299,7 +299,7 @@ def test_a_box_whose_name_is_an_ordinary_word_keeps_it_and_the_export_says_so(
     record(ctx, "run", "Mode split, left to gandalf; 3 were left out.", body)
     text = export(ctx, tmp_path / "x.md").read_text()
     assert "Mode split, left to box A; 3 were left out." in text
-    assert "A machine called `left` keeps its name: ordinary words" in text
+    assert "The name `left` stays: ordinary words" in text
 
 
 def test_boxes_met_before_stay_home_even_where_only_a_sentence_names_them(
