@@ -83,7 +83,7 @@ _OLDER = (
 )
 
 
-def _head(cells: int, exist: int, ran: list[Result], runs: list[Result]) -> list[str]:
+def _head(cells: int, exist: int, ran: list[Result], runs: Sequence[Result]) -> list[str]:
     today = datetime.date.today().isoformat()
     good = sum(result.ok and result.moment_met for result in ran)
     late = sum(result.ok and not result.moment_met for result in ran)
