@@ -242,7 +242,7 @@ def _latencies(summary: RunSummary) -> str:
 def late_words(lag_p99_s: float) -> str:
     """What the generator must say of itself where its lateness could colour the figures."""
     return (
-        f"the load generator's own event loop woke up to {lag_p99_s * 1000:.0f} ms late (p99): "
+        f"the load generator's own event loop woke {lag_p99_s * 1000:.0f} ms late (p99): "
         "single gaps may be off by as much, means are not"
     )
 

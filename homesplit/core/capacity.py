@@ -101,9 +101,7 @@ class Trial(Struct, frozen=True, kw_only=True):
         told = {True: "holds", False: "too much", None: "not clear yet"}[self.holds]
         told = "not judged" if self.unheard else told
         if self.late_runs:
-            told += (
-                f", the load generator itself was up to {seconds(self.late_s or 0.0)} late (p99)"
-            )
+            told += f", the load generator itself was {seconds(self.late_s or 0.0)} late (p99)"
         gone = f", {self.left} given up before" if self.left else ""
         gone += f", {self.unjudged} at one moment and not judged" if self.unjudged else ""
         share = f"{self.inside} of {self.judged} inside ({low:.0%} to {high:.0%})"
@@ -117,6 +115,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
     fails: float | None
     beyond: Trial | None = None
     """The trial of `fails` where it was the generator, not the server, that did not keep up."""
+    too_much: float | None = None
+    """The lowest rate that the server was shown not to hold, or not shown to hold."""
 
 
 def bounds(trials: Sequence[Trial]) -> Bounds:
@@ -124,12 +124,14 @@ def bounds(trials: Sequence[Trial]) -> Bounds:
     held = [t.rate_requests_per_s for t in trials if t.holds]
     failed = [t for t in trials if t.holds is False or _given_up(t)]
     first = min(failed, key=lambda trial: trial.rate_requests_per_s, default=None)
+    heard = [t.rate_requests_per_s for t in failed if not _beyond(t)]
     lowest = first.rate_requests_per_s if first else None
     below = [rate for rate in held if lowest is None or rate < lowest]
     return Bounds(
         holds=max(below, default=None),
         fails=lowest,
         beyond=first if first and _beyond(first) else None,
+        too_much=min(heard, default=None),
     )
 
 
@@ -210,7 +212,8 @@ class CapacityResult(Struct, frozen=True, kw_only=True):
     """Whether the search was stopped for its time before the rates lay close enough."""
     generator_limit_requests_per_s: float | None = None
     """The lowest rate at which the load generator, not the server, did not keep up, where that is
-    what ended the search: the server's capacity is then only known to be `low` at least."""
+    what ended the search: the server's capacity then lies anywhere from `low` on, up to `high`
+    where that is known."""
     entry: str | None = None
 
 
@@ -241,7 +244,7 @@ def capacity_of(
     return CapacityResult(
         capacity_requests_per_s=None if limit else known.holds,
         low=known.holds,
-        high=None if limit else known.fails,
+        high=known.too_much,
         why=why,
         trials=tuple(trials),
         loopback=loopback,
@@ -258,7 +261,7 @@ def _stopped_words(trials: Sequence[Trial], within_s: float) -> str:
 def _generator_words(trial: Trial) -> str:
     return (
         f"the load generator, not the server, is the limit: at {rate(trial.rate_requests_per_s)} "
-        f"it was itself up to {seconds(trial.late_s or 0.0)} late (p99), so that nothing is known "
+        f"it was itself {seconds(trial.late_s or 0.0)} late (p99), so that nothing is known "
         "of the server there (a machine of its own for the load generator reaches further)"
     )
 
@@ -269,7 +272,7 @@ def unended(trials: Sequence[Trial], loopback: bool | None = None) -> CapacityRe
     return CapacityResult(
         capacity_requests_per_s=None,
         low=known.holds,
-        high=known.fails,
+        high=known.too_much,
         why="the search did not end",
         trials=tuple(trials),
         loopback=loopback,

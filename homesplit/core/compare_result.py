@@ -140,7 +140,12 @@ def verdict(modes: Sequence[ModeRuns], loopback: bool | None) -> Verdict:
     told = _won(best, second, low, high) if won else _no_winner(near, second, low, high)
     words = f"{told}; {_latency_words(near)}{_lump_words(best, second)}"
     rest = [mode for mode in modes if all(mode is not named for named in near)]
-    words += "".join(f"; {_rest_words(best, mode)}" for mode in rest) + "."
+    differences = [_paired(best, mode) if _has_goodput(mode) else None for mode in rest]
+    for mode, apart in zip(rest, differences, strict=True):
+        words += f"; {_rest_words(best, mode, apart)}"
+    if any(differences):
+        words += "; each comparison is at 95 % by itself, not all of them together"
+    words += "."
     return Verdict(
         mode=best.name if won else None,
         sentence=labelled(words, loopback),
@@ -170,12 +175,11 @@ def _no_winner(near: Sequence[ModeRuns], second: ModeRuns, low: float, high: flo
     )
 
 
-def _rest_words(best: ModeRuns, mode: ModeRuns) -> str:
+def _rest_words(best: ModeRuns, mode: ModeRuns, difference: tuple[float, float] | None) -> str:
     """How a mode did of which the verdict does not speak, by its goodput."""
     found, good = mode.pooled, mode.pooled.figures.goodput_requests_per_s
     if good is None:
-        return f"{mode.name} {'served nobody' if found.no_data else 'can not be judged'}"
-    difference = _paired(best, mode)
+        return f"{mode.name} {'served nobody' if found.no_data else 'cannot be judged'}"
     if difference is None:
         return f"{mode.name} has too few requests in common to be judged"
     low, high = difference
@@ -237,8 +241,11 @@ def ranked(modes: Sequence[ModeRuns]) -> list[ModeRuns]:
 
     Who served nobody has none, nor who gave every answer at one moment where TPOT is judged.
     """
-    able = (m for m in modes if m.pooled.figures.goodput_requests_per_s is not None)
-    return sorted(able, key=_order)
+    return sorted(filter(_has_goodput, modes), key=_order)
+
+
+def _has_goodput(mode: ModeRuns) -> bool:
+    return mode.pooled.figures.goodput_requests_per_s is not None
 
 
 def _untold(best: ModeRuns, other: ModeRuns) -> bool:

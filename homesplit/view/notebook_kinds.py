@@ -106,7 +106,7 @@ def _late(trial: dict[str, Any]) -> str:
     if not late or trial.get("holds") is not None:
         return ""
     told = "not judged" if late == runs else "not clear"
-    return f"{told}: the load generator was up to {say.seconds(trial['late_s'])} late"
+    return f"{told}: the load generator was {say.seconds(trial['late_s'])} late (p99)"
 
 
 # ------------------------------------------------------------------------------ plan

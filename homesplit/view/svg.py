@@ -73,7 +73,10 @@ def curves(
     logarithmic: bool = False,
     note: str = "",
 ) -> str:
-    """Lines over one axis, with marks across them; both axes logarithmic where asked for."""
+    """Lines over one axis, with marks across them; both axes logarithmic where asked for.
+
+    A mark that the axis does not reach is left out.
+    """
     points = [point for _, drawn in series for point in drawn]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     across, up = _axis(xs, 70.0, 550.0, logarithmic), _axis(ys, 300.0, 40.0, logarithmic)
@@ -94,7 +97,10 @@ def curves(
         # Lines that lie on each other are all seen: each later one is thinner.
         look = f'stroke="{HUES[index % len(HUES)]}" stroke-width="{max(7 - 2.5 * index, 1.5):g}"'
         parts.append(f'<polyline points="{path}" {look} fill="none"/>')
+    least = min([x for x in xs if x > 0], default=0.0) if logarithmic else 0.0
     for x, told in marks:
+        if not least <= x <= max(xs, default=0.0):
+            continue
         at = across[0](x)
         parts.append(f'<path d="M{at:.1f} 40V300" stroke="black" stroke-dasharray="4 3"/>')
         parts.append(f'<text x="{at + 4:.1f}" y="52" font-size="11">{_plain(told)}</text>')

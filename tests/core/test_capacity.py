@@ -19,6 +19,7 @@ from homesplit.core.capacity import (
     capacity_sentence,
     next_rate,
     run_s,
+    unended,
     wilson,
     with_run,
 )
@@ -134,7 +135,7 @@ def test_where_the_load_generator_is_the_limit_that_is_said_and_no_capacity_give
     assert found.low <= 100.0 < limit <= found.low * CLOSE
     told = capacity_sentence(found)
     assert told.startswith("Capacity at least ") and "the load generator, not the server" in told
-    assert "it was itself up to 0.43 s late (p99)" in told
+    assert "it was itself 0.43 s late (p99)" in told
     beyond = [each for each in trials if each.rate_requests_per_s > 100.0]
     assert {(each.runs, each.holds) for each in beyond} == {(MOST_LATE, None)}
     assert all("not judged, the load generator" in each.words for each in beyond)
@@ -173,9 +174,21 @@ def test_an_unclear_rate_at_which_the_generator_was_late_ends_at_the_generators_
         assert next_rate(trials, 9.5) == 10.0
         trials = with_run(trials, late)
     assert trials[-1].runs == 3 and trials[-1].offered == 60
-    assert "not clear yet, the load generator itself was up to 0.43 s late" in trials[-1].words
+    assert "not clear yet, the load generator itself was 0.43 s late" in trials[-1].words
     assert next_rate(trials, 9.5) is None
     assert capacity_of(trials).generator_limit_requests_per_s == 10.0
+
+
+def test_a_rate_that_the_server_did_not_hold_stays_known_beside_the_generators_limit() -> None:
+    trials = [trial(9.5, 100, 100, 100), trial(20.0, 100, 0, 100)]
+    late = replace(trial(10.0, 100, 100, 100), runs=MOST_LATE, late_runs=MOST_LATE, late_s=0.43)
+    found = capacity_of([*trials, late])
+    assert (found.low, found.generator_limit_requests_per_s, found.high) == (9.5, 10.0, 20.0)
+    assert found.capacity_requests_per_s is None
+    assert "20 requests/s was too much" in capacity_sentence(found)
+    assert unended([*trials, late]).high == 20.0
+    # Of a rate that only the generator did not keep up with nothing is said of the server.
+    assert capacity_of([trials[0], late]).high is None
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,15 @@ def test_advice_has_the_pictures_that_its_screen_draws() -> None:
     assert eval(rates.code, {"draw": draw, "curves": svg.curves}) == rates.drawn
 
 
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_a_mark_that_an_axis_does_not_reach_is_left_out(logarithmic: bool) -> None:
+    lines = [("prefill", [(10.0, 1.0), (1000.0, 5.0)])]
+    marks = [(5.0, "before"), (1000.0, "last"), (1001.0, "behind")]
+    drawn = svg.curves("Prefill", ("tokens", "s"), lines, marks, logarithmic)
+    told = [word for _, word in marks if f">{word}<" in drawn]
+    assert told == (["last"] if logarithmic else ["before", "last"])
+
+
 def test_pictures_of_a_prediction_span_what_its_costs_give() -> None:
     first = charts(page("plan", PLAN))[0]
     assert first[2] == [("split atlas > borea, predicted", 0.5, 0.4, 0.7)]

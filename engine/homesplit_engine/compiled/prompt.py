@@ -238,7 +238,7 @@ def _hide(row: Any, wide: int, token: int, t: int, window: int) -> None:
 
 @njit(**OPTIONS)
 def _weigh(part: Any, laid: Any, start: int, t: int, sums: Any) -> None:
-    """The values from `t` on by their weights, added; of what none of some rows sees nothing."""
+    """The values from `t` on by their weights, added; what none of the rows sees is left out."""
     rows, wide = part.shape
     together = rows if start - t >= wide else _ROWS
     for first in range(0, rows, together):
