@@ -12,7 +12,7 @@ from homesplit.core.choose import choose
 from homesplit.core.decide import best_of_each
 from homesplit.core.flips import Position, winner, with_rate, with_users
 from homesplit.core.ledger import PromptClass, ledger_row
-from homesplit.core.plan_map import CurvePoint, PlanMap
+from homesplit.core.plan_map import NOBODY, CurvePoint, PlanMap
 from homesplit.core.predict import outlook
 from homesplit.core.rate_curves import offered_rate, rate_curves
 from homesplit.core.rules import mean_kind
@@ -36,7 +36,7 @@ class Atlas(Struct, frozen=True, kw_only=True):
     position: Position
 
     def cell(self, row: int, column: int) -> str | None:
-        """The winning mode there; None where the model or memory does not reach."""
+        """The winning mode there, or NOBODY; None where the model or memory does not reach."""
         position, shown = self.position, self.map
         workload = _with_prompts(position.workload, shown.prompt_tokens[column])
         scene, other = position.scene, shown.others[row]
@@ -47,7 +47,7 @@ class Atlas(Struct, frozen=True, kw_only=True):
         else:
             scene = scene.with_link_rate(other)
         try:
-            return winner(position, scene, workload)
+            return winner(position, scene, workload) or NOBODY
         except (ProfileError, ValueError):
             return None
 

@@ -6,6 +6,9 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+NOBODY = "none"
+"""In a cell where no mode has anyone inside the targets, so that none wins."""
+
 
 class CurvePoint(Struct, frozen=True, kw_only=True):
     """A prompt's prefill beside the hand-off of its KV, seconds.
@@ -38,7 +41,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
     here_prompt: float
     here_other: float
     cells: tuple[tuple[str | None, ...], ...] = ()
-    """A row for each of `others`; None where it is not worked out yet or can't be."""
+    """A row for each of `others`: who wins, or NOBODY; None where it can't be told, or not yet."""
     curve: tuple[CurvePoint, ...] = ()
     """Over prompt lengths; empty where no split is possible."""
     curve_boxes: tuple[str, str] | None = None
@@ -49,12 +52,18 @@ class PlanMap(Struct, frozen=True, kw_only=True):
     """Requests per second as asked; None where the users set the pace."""
 
     @property
-    def crossing_tokens(self) -> float | None:
-        """The prompt length at which hand-off and prefill take equally long, if there is one."""
+    def crossings(self) -> tuple[float, ...]:
+        """The prompt lengths at which hand-off and prefill take equally long.
+
+        There may be two: short prompts are held up by what each step takes, and the arithmetic of
+        attention makes long ones slower than the link.
+        """
+        found: list[float] = []
         for before, after in pairwise(self.curve):
             a = before.handoff_s - before.prefill_s
             b = after.handoff_s - after.prefill_s
             if a * b < 0:
                 share = a / (a - b)
-                return before.prompt_tokens + share * (after.prompt_tokens - before.prompt_tokens)
-        return None
+                apart = after.prompt_tokens - before.prompt_tokens
+                found.append(before.prompt_tokens + share * apart)
+        return tuple(found)

@@ -87,20 +87,24 @@ def _event_marks(engine: Engine, now_s: float, span_s: float) -> tuple[Mark, ...
 
 def time_ticks(top: float, parts: int = 2) -> tuple[tuple[float, str], ...]:
     """Round moments from 0 up to `top` seconds."""
+    return tuple((mark, numbers.seconds(mark)) for mark in round_marks(top, parts))
+
+
+def round_marks(top: float, parts: int = 2) -> tuple[float, ...]:
+    """At most six round numbers from 0 up to `top`, so many apart that `parts` fit."""
     step = 10.0**-6
     for scale in range(-6, 5):
         for factor in (1, 2, 5):
             if top / (factor * 10.0**scale) >= parts:
                 step = factor * 10.0**scale
-    marks = [step * number for number in range(int(top / step) + 1)]
-    return tuple((mark, numbers.seconds(mark)) for mark in marks[:6])
+    return tuple(step * number for number in range(int(top / step) + 1))[:6]
 
 
 def handoff_chart(shown: PlanMap | None) -> Chart:
     """Prefill against the hand-off of its KV over the prompt's length, both axes logarithmic.
 
-    Left and right of the crossing, if there is one, the other of the two takes longer; marks
-    stand at the crossing and at the present question.
+    Left and right of a crossing, if there is one, the other of the two takes longer; marks
+    stand at each crossing and at the present question.
     """
     if shown is None:
         return Chart(empty="being worked out")
@@ -123,9 +127,7 @@ def handoff_chart(shown: PlanMap | None) -> Chart:
     lows = [value for points in series for value in points.y]
     low, high = math.floor(min(lows)), math.ceil(max(lows) + 1e-9)
     marks = [Mark(x=math.log2(max(shown.here_prompt, 1.0)), text="here")]
-    crossing = shown.crossing_tokens
-    if crossing is not None:
-        marks.append(Mark(x=math.log2(crossing), text="equal"))
+    marks += [Mark(x=math.log2(tokens), text="equal") for tokens in shown.crossings]
     tokens = [point.prompt_tokens for point in shown.curve]
     return Chart(
         series=series,

@@ -153,8 +153,7 @@ def _handoff(shown: PlanMap, curve: tuple[CurvePoint, ...]) -> Picture:
         ("of that exposed", [(float(point.prompt_tokens), point.exposed_s) for point in curve]),
     ]
     marks = [(shown.here_prompt, "the question")]
-    if shown.crossing_tokens is not None:
-        marks.append((shown.crossing_tokens, "equal"))
+    marks += [(tokens, "equal") for tokens in shown.crossings]
     boxes = shown.curve_boxes
     title = "Prefill and hand-off by prompt length"
     named = f"{title}, {boxes[0]} to {boxes[1]}" if boxes else title

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from homesplit.core.plan_map import PlanMap
 from homesplit.view import numbers
-from homesplit.view.charts import Chart, Mark, Points
+from homesplit.view.charts import Chart, Mark, Points, round_marks
 
 LEGEND = "1 one box · 2 a copy on each · s split"
 _DRAWN = {"colocated": ("1", "prefill"), "replica": ("2", "decode"), "split": ("s", "handoff")}
-TICKS = 4
+_UNITS = ((1.0, "/s"), (60.0, "/min"), (3600.0, "/h"))
 
 
 def rates_chart(shown: PlanMap | None) -> Chart:
@@ -55,7 +55,8 @@ def rates_words(shown: PlanMap | None) -> str:
 
 
 def _ticks(top: float) -> tuple[tuple[float, str], ...]:
+    """Round rates from 0 on, all in the unit in which the highest is 1 or more."""
+    per, unit = next((u for u in _UNITS if top * u[0] >= 1.0), _UNITS[-1])
     return tuple(
-        (top * n / TICKS, numbers.per_second(top * n / TICKS) if n else "0")
-        for n in range(TICKS + 1)
+        (mark / per, f"{mark:,g}{unit}" if mark else "0") for mark in round_marks(top * per)
     )

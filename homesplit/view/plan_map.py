@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from homesplit.core.plan_map import PlanMap
+from homesplit.core.plan_map import NOBODY, PlanMap
 from homesplit.view import numbers
 from homesplit.view.spans import Line, Lines, Span, crop, fit, line
 
 LABEL = 13
 _ROLES = {"colocated": "prefill", "replica": "decode", "split": "handoff"}
-_SHORT = {"colocated": "one", "replica": "copy", "split": "split"}
+_SHORT = {"colocated": "one", "replica": "copy", "split": "split", NOBODY: "none"}
 OTHERS = {"users": "users", "requests/s": "load", "bytes/s": "link"}
 
 
@@ -33,7 +33,7 @@ def plan_map(shown: PlanMap | None, width: int) -> Lines:
         role = "strong" if column == here_column else "dim"
         foot.extend(fit(line(Span(_tokens(tokens), role)), cell))
     rows.append(crop(tuple(foot), width))
-    rows.append(crop(_legend(), width))
+    rows.append(crop(_legend(shown), width))
     return tuple(rows)
 
 
@@ -62,7 +62,7 @@ def other_words(shown: PlanMap, row: int) -> str:
 
 
 def _tokens(count: int) -> str:
-    return f"{count // 1024}k" if count >= 1024 else f"{count}"
+    return f"{round(count / 1024)}k" if count % 1024 == 0 or count > 9999 else f"{count}"
 
 
 def _nearest(values: tuple[float, ...] | tuple[int, ...], here: float) -> int:
@@ -71,14 +71,16 @@ def _nearest(values: tuple[float, ...] | tuple[int, ...], here: float) -> int:
     )
 
 
-def _legend() -> Line:
+def _legend(shown: PlanMap) -> Line:
+    hopeless = any(NOBODY in row for row in shown.cells)
     return line(
-        Span(" " * LABEL),
+        Span("  " if hopeless else " " * LABEL),
         Span("one", "prefill"),
-        Span(" box (colocated)  ", "dim"),
+        Span(" box  " if hopeless else " box (colocated)  ", "dim"),
         Span("copy", "decode"),
-        Span(" on each (replica)  ", "dim"),
+        Span(" on each  " if hopeless else " on each (replica)  ", "dim"),
         Span("split  ", "handoff"),
+        Span("none inside the targets  " if hopeless else "", "faint"),
         Span("[you are here]", "!key"),
     )
 
@@ -93,8 +95,7 @@ def crossing(shown: PlanMap | None) -> str:
     """Where hand-off and prefill take equally long, in words."""
     if shown is None or not shown.curve:
         return ""
-    found = shown.crossing_tokens
-    if found is not None:
-        return f"equal at {numbers.count(found)} tokens"
+    if shown.crossings:
+        return f"equal at {' and '.join(map(numbers.count, shown.crossings))} tokens"
     cheaper = shown.curve[0].handoff_s < shown.curve[0].prefill_s
     return "the hand-off takes less at every length" if cheaper else "the prefill takes less"

@@ -28,8 +28,11 @@ def shown(*curve: CurvePoint) -> PlanMap:
 
 
 def test_the_crossing_lies_where_both_take_equally_long() -> None:
-    assert shown(point(100, 1.0, 2.0), point(200, 3.0, 2.0)).crossing_tokens == pytest.approx(150)
-    assert shown(point(100, 3.0, 2.0), point(200, 4.0, 2.0)).crossing_tokens is None
+    once = (point(100, 1.0, 2.0), point(200, 3.0, 2.0))
+    assert shown(*once).crossings == pytest.approx((150,))
+    assert shown(point(100, 3.0, 2.0), point(200, 4.0, 2.0)).crossings == ()
+    twice = shown(*once, point(300, 3.0, 4.0))
+    assert twice.crossings == pytest.approx((150, 250))
 
 
 def test_the_cell_of_the_question_is_worked_out_first() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from msgspec import structs
 
 from homesplit.core.plan import Plan, Suited
-from homesplit.core.plan_map import PlanMap
+from homesplit.core.plan_map import NOBODY, CurvePoint, PlanMap
+from homesplit.view import charts, plan_charts, plan_cost, plan_grounds
 from homesplit.view import plan as view
-from homesplit.view import plan_charts, plan_cost, plan_grounds
+from homesplit.view import plan_map as map_view
 from homesplit.view.spans import Lines, width_of
 from tests.tui.sample_run import plan, plan_map
 
@@ -104,6 +107,43 @@ def test_each_mode_has_its_curve_and_the_question_its_mark() -> None:
     assert "you" in plan_charts.rates_words(shown)
 
 
+@pytest.mark.parametrize(
+    ("most", "told"),
+    [
+        (2.0, ("0", "1/s", "2/s")),
+        (0.2, ("0", "5/min", "10/min")),
+        (0.004, ("0", "5/h", "10/h")),
+        (1200.0, ("0", "500/s", "1,000/s")),
+    ],
+)
+def test_rates_on_an_axis_are_round_differ_and_have_one_unit(
+    most: float, told: tuple[str, ...]
+) -> None:
+    curve = structs.replace(
+        plan_map().rates[0], rates_requests_per_s=(most,), goodput_requests_per_s=(most / 2,)
+    )
+    chart = plan_charts.rates_chart(structs.replace(plan_map(), rates=(curve,)))
+    assert tuple(words for _, words in chart.x_ticks)[:3] == told
+    assert all(at <= most for at, _ in chart.x_ticks)
+
+
+def test_each_crossing_of_hand_off_and_prefill_is_marked_and_told() -> None:
+    curve = tuple(
+        CurvePoint(prompt_tokens=tokens, prefill_s=3.0, handoff_s=handoff_s, exposed_s=0.0)
+        for tokens, handoff_s in ((100, 4.0), (200, 2.0), (300, 4.0))
+    )
+    twice = structs.replace(plan_map(), curve=curve)
+    assert map_view.crossing(twice) == "equal at 150 and 250 tokens"
+    marks = [mark.x for mark in charts.handoff_chart(twice).marks if mark.text == "equal"]
+    assert marks == pytest.approx([math.log2(150), math.log2(250)])
+
+
+def test_a_prompt_length_on_the_map_is_told_as_it_is() -> None:
+    lengths = (64, 1024, 4000, 12_500)
+    wide = structs.replace(plan_map(), prompt_tokens=lengths, cells=(("split",) * 4,) * 9)
+    assert text(map_view.plan_map(wide, 90)[-2:-1]) == "prompt 64 1k 4000 12k"
+
+
 def test_a_rate_beyond_the_chart_and_a_closed_load_are_told_in_words() -> None:
     shown = plan_map()
     far = structs.replace(shown, here_rate=99.0)
@@ -111,6 +151,18 @@ def test_a_rate_beyond_the_chart_and_a_closed_load_are_told_in_words() -> None:
     assert "beyond the right edge" in plan_charts.rates_words(far)
     closed = structs.replace(shown, here_rate=None)
     assert "your users set the pace" in plan_charts.rates_words(closed)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_map_tells_where_nobody_is_inside_the_targets(width: int) -> None:
+    shown = plan_map()
+    assert "none inside" not in text(map_view.plan_map(shown, width))
+    hopeless = structs.replace(shown, cells=((NOBODY, *shown.cells[0][1:]), *shown.cells[1:]))
+    rows = map_view.plan_map(hopeless, width)
+    assert max(map(width_of, rows)) <= width
+    assert "none" in text(rows[:-2])
+    if width >= 90:
+        assert "none inside the targets [you are here]" in text(rows[-1:])
 
 
 def test_an_empty_chart_says_why() -> None:
