@@ -15,6 +15,7 @@ from homesplit_engine.router.rates import SLOW_S, Rates
 from homesplit_engine.wire.messages import HandoffSecret, HandoffTarget, Token
 from homesplit_engine.wire.seal import new_seal_key
 from homesplit_engine.wire.sockets import KV_DOMAIN, Gatekeeper, bind, kv_listening_socket
+from homesplit_engine.wire.tcp import TcpSeen
 
 PAIR = ("a", "b")
 
@@ -116,8 +117,10 @@ def test_prompts_read_in_one_step_tell_what_goes_before_the_last_layer_of_each()
     assert last == [("first", 0, 256), ("second", 768, 0)]
 
 
-def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares() -> None:
-    """Of both 4 tokens are sent then."""
+def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of both 4 tokens are sent then; whatever of that has not arrived goes before the rest."""
     context: zmq.Context[Any] = zmq.Context()
     gate = Gatekeeper(context, {}, {KV_DOMAIN: "sesame"})
     listening = kv_listening_socket(context, max_bytes=2**20, hwm=100)
@@ -132,8 +135,12 @@ def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares() -> No
     while (sent := told(sender)) != [("first", 512, 0), ("second", 512, 512)]:
         assert time.monotonic() < end_s, sent
         time.sleep(0.01)
+    nothing = TcpSeen(acked_bytes=0, sent=0, resent=0, rtt_s=0.0)
+    monkeypatch.setattr("homesplit_engine.wire.tcp.look", lambda _: nothing)
+    on_the_way = [left_bytes - 512 for _, left_bytes, _ in told(sender)]
     for part in (sender, gate):
         part.stop_soon()
         part.join()
     context.destroy(linger=0)
+    assert on_the_way[0] == on_the_way[1] > 2 * 512
     assert waiting == [("first", 1024, 0), ("second", 1024, 1024)]

@@ -244,8 +244,10 @@ class Sender:
 
     def _left(self, outgoing: Outgoing, unsent: int, ahead: int) -> Sending:
         peer = self._peers.get(_door(outgoing.target))
-        upto = outgoing.ends_at if outgoing.opened or peer is None else peer.given_bytes
-        on_the_way = 0 if peer is None else peer.unacknowledged(upto)
+        # All that was given before its last byte goes before that, whosever it is.
+        on_the_way = 0
+        if peer is not None:
+            on_the_way = peer.unacknowledged(peer.given_bytes if unsent else outgoing.ends_at)
         return Sending(
             request_id=outgoing.request_id, left_bytes=unsent + on_the_way, ahead_bytes=ahead
         )
