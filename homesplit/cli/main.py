@@ -17,6 +17,7 @@ COMMANDS = (
     "probe",
     "plan",
     "cost",
+    "profiles",
     "model",
     "up",
     "mode",

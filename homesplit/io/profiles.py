@@ -151,7 +151,7 @@ def _suggest(kind: Kind, text: str, own: Mapping[str, Path]) -> str:
     shown = list(dict.fromkeys([*held[:3], *(_aliases(kind)[name] for name in near)]))[:4]
     if shown:
         return f"Did you mean {', '.join(shown)}?"
-    return f"Some that are known: {', '.join(known[:8])}."
+    return f"Some that are known: {', '.join(known[:8])}. All: homesplit profiles {kind}."
 
 
 def load_hardware(text: str, paths: Paths) -> BoxProfile:
