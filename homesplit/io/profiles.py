@@ -116,7 +116,8 @@ def find(kind: Kind, text: str, paths: Paths) -> Path:
 
 
 _TUNED = re.compile(
-    r"[-_ :](instruct|it|chat|base|hf|thinking|gguf|mlx|bnb|ud|latest|\d{4})$", re.IGNORECASE
+    r"[-_ :](instruct|it|chat|base|hf|thinking|gguf|mlx|bnb|ud|qat|latest|v0\.\d|\d{4})$",
+    re.IGNORECASE,
 )
 
 
