@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+from homesplit_engine.not_decoders import NotDecoder, not_a_decoder
+
 _ATTENTION = {"full_attention", "sliding_attention", "attention"}
 _KINDS = {
     "linear_attention": "recurrent layers (linear attention or a state space)",
@@ -89,14 +91,29 @@ def _setting(config: Any, name: str) -> Any:
 
 
 def _encoder_decoder(config: Any) -> str | None:
-    if _setting(config, "is_encoder_decoder"):
+    if _not_a_decoder(config) == "both":
         return "cross-attention layers (it is an encoder-decoder model)"
     if _setting(config, "cross_attention_layers"):
         return "cross-attention layers (to what an encoder sees)"
     return None
 
 
+def _not_a_decoder(config: Any) -> NotDecoder | None:
+    made: Any = _setting(config, "architectures")
+    return not_a_decoder(
+        str(config.model_type),
+        architectures=made if isinstance(made, list) else (),
+        encoder_decoder=bool(_setting(config, "is_encoder_decoder")),
+        is_decoder=_setting(config, "is_decoder") is True,
+    )
+
+
 def _encoder(config: Any) -> str | None:
+    kind = _not_a_decoder(config)
+    if kind == "encoder":
+        return "attention layers that look both ways (it is an encoder)"
+    if kind == "head":
+        return "no head that writes text (it was made to judge it)"
     # Only models that are made as one or the other have both settings.
     if _setting(config, "is_decoder") is False and _setting(config, "add_cross_attention") is False:
         return "attention layers that look both ways (it is an encoder: is_decoder is false)"

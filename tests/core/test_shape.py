@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from homesplit.core.model_config import shape_from_config
+from homesplit.core.not_decoders import refuse_encoders
 from homesplit.core.shape import ModelShape, dtype_name, shape_from_profile
 from homesplit.errors import ProfileError
 from tests.core.configs import CONFIGS
@@ -53,6 +54,17 @@ def test_kv_bytes_are_those_of_the_public_rows(row: dict[str, Any]) -> None:
         ({"model_type": "bert", "hidden_size": 768}, "'bert' is an encoder, which writes no text"),
         ({"model_type": "whisper", "d_model": 1280}, "'whisper' has an encoder before its decoder"),
         ({"model_type": "new", "is_encoder_decoder": True}, "'new' has an encoder"),
+        ({"model_type": "seamless_m4t"}, "has an encoder before its decoder"),
+        ({"model_type": "nllb-moe"}, "has an encoder before its decoder"),
+        ({"model_type": "switch_transformers"}, "has an encoder before its decoder"),
+        *(
+            ({"model_type": family}, "is an encoder")
+            for family in ("mobilebert", "jinabert", "megatron-bert", "longformer", "mpnet", "xlm")
+        ),
+        (
+            {"model_type": "new", "architectures": ["NewForMaskedLM"]},
+            r"'new' was made to judge text \(NewForMaskedLM\), and writes none",
+        ),
     ],
 )
 def test_models_that_do_not_only_decode_are_refused_as_that(
@@ -60,6 +72,16 @@ def test_models_that_do_not_only_decode_are_refused_as_that(
 ) -> None:
     with pytest.raises(ProfileError, match=said):
         shape_from_config(config, name="m")
+
+
+def test_a_decoder_of_a_family_of_encoders_and_one_with_two_heads_are_none_of_them() -> None:
+    for config in (
+        {"model_type": "modernbert-decoder"},
+        {"model_type": "roberta", "is_decoder": True, "architectures": ["RobertaForCausalLM"]},
+        {"model_type": "llama", "architectures": ["LlamaForCausalLM", "LlamaForMaskedLM"]},
+        {"model_type": "llama", "architectures": []},
+    ):
+        refuse_encoders(config, "config.json")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,14 @@ import torch
 import transformers
 from homesplit_engine.layer_kinds import refusal_of
 from homesplit_engine.model import ModelError, load_model
+from homesplit_engine.not_decoders import not_a_decoder
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
+)
 
 from tests.engine.engine_kit import ANSWER, CHUNK, Engine
 from tests.engine.tiny import CONTEXT, VOCABULARY, config_of, generate, prompt_of, write_model
@@ -59,8 +65,22 @@ def test_every_family_is_refused_by_its_kind_of_layer_or_not_at_all() -> None:
     assert wrong == []
 
 
+def test_families_that_do_not_only_decode_are_known_by_name() -> None:
+    """Their files don't say so: what is as usual for a family is left out of them."""
+    causal = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    encoders = set(MODEL_FOR_MASKED_LM_MAPPING_NAMES) - causal
+    assert {not_a_decoder(family) for family in encoders} == {"encoder"}
+    others = {
+        *MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        *MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
+    }
+    both = {family for family in others if CONFIG_MAPPING[family]().is_encoder_decoder}
+    assert both == {family for family in others | causal if not_a_decoder(family) == "both"}
+
+
 SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"is_encoder_decoder": True}, "encoder-decoder"),
+    ({"architectures": ["LlamaForSequenceClassification"]}, "no head that writes text"),
     ({"kv_lora_rank": 8}, "latent attention"),
     ({"layer_types": ["full_attention", "linear_attention"]}, "recurrent layers (linear attention"),
     ({"layer_types": ["conv", "mamba"]}, "short convolution layers and recurrent layers"),
