@@ -423,11 +423,11 @@ def _mode_document(mode: ModeRuns) -> dict[str, Any]:
         "predicted": msgspec.to_builtins(mode.predicted),
         "predicted_why": mode.predicted_why,
         "goodput_per_box_requests_per_s": _goodput(mode) / boxes if boxes else None,
-        "served_as_asked": _served_as_asked(sides),
+        **as_asked_document(sides),
         "handoffs": sum(side.handoffs for side in sides),
         "handoff_bytes": sum(side.handoff_bytes for side in sides),
         "handoff_tokens": sum(side.handoff_tokens for side in sides),
-        "stall_causes": _causes(sides),
+        "stall_causes": summed_counts([side.stall_causes for side in sides]),
         "background_cores": mean_background(mode),
         **energy_document(mode.runs),
         "server": [msgspec.to_builtins(side) for side in sides],
@@ -513,12 +513,15 @@ def _boxes(mode: ModeRuns) -> int | None:
     return max(1, max((len(run.boxes) for run in mode.runs), default=1))
 
 
-def _served_as_asked(sides: Sequence[ServerSide]) -> float | None:
-    known = [s for s in sides if s.served_as_asked is not None]
-    total = sum(s.requests for s in known)
-    return sum((s.served_as_asked or 0.0) * s.requests for s in known) / total if total else None
+def as_asked_document(sides: Sequence[ServerSide]) -> dict[str, Any]:
+    """What share of some runs was served the way the mode says, and what became of the rest."""
+    to_serve = sum(side.to_serve for side in sides)
+    missed = summed_counts([side.not_as_asked for side in sides])
+    share = (to_serve - sum(missed.values())) / to_serve if to_serve else None
+    return {"served_as_asked": share, "to_serve": to_serve, "not_as_asked": missed}
 
 
-def _causes(sides: Sequence[ServerSide]) -> dict[str, int]:
-    names = sorted({name for side in sides for name in side.stall_causes})
-    return {name: sum(side.stall_causes.get(name, 0) for side in sides) for name in names}
+def summed_counts(each: Sequence[dict[str, int]]) -> dict[str, int]:
+    """By name over all of them."""
+    names = sorted({name for counts in each for name in counts})
+    return {name: sum(counts.get(name, 0) for counts in each) for name in names}

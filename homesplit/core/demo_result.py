@@ -9,7 +9,7 @@ from homesplit_engine.records import KvWire, ModeSetting
 from msgspec import Struct, structs
 
 from homesplit.core.bench_result import BenchResult, figures_document
-from homesplit.core.compare_result import divergence_document
+from homesplit.core.compare_result import as_asked_document, divergence_document
 from homesplit.core.divergence import Divergence, divergence, lossy
 from homesplit.core.entry import LOOPBACK_LABEL
 from homesplit.core.say import counted
@@ -230,7 +230,7 @@ def _mode_document(mode: DemoMode) -> dict[str, Any]:
         "handoff_tokens": side.handoff_tokens if side else None,
         "handoff_s": side.handoff_s if side else None,
         "handoff_exposed_s": side.handoff_exposed_s if side else None,
-        "served_as_asked": side.served_as_asked if side else None,
+        **as_asked_document((side,) if side else ()),
         "different_texts": list(mode.different),
         "entry": mode.result.entry,
     }

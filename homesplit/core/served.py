@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from homesplit_engine.records import (
     ModeSwitch,
@@ -16,6 +16,7 @@ from homesplit_engine.words import Percentiles, percentiles
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from homesplit.core import say
 from homesplit.core.events import (
     Event,
     ModeSwitched,
@@ -33,12 +34,19 @@ WORTH_A_WORD_CORES = 0.1
 
 
 class ServerSide(Struct, frozen=True, kw_only=True):
-    """What the router's own records say of the requests of one run."""
+    """What the router's own records say of the requests of one run that count.
+
+    Energy, others' requests and the background are of the whole run.
+    """
 
     requests: int
     """Records seen; fewer than offered where the event stream lost some."""
     served_as_asked: float | None
-    """Share of the completed requests that were served the way the mode says."""
+    """Share of `to_serve` that were served the way the mode says."""
+    to_serve: int = 0
+    """All of them but those that their own users gave up."""
+    not_as_asked: dict[str, int] = field(default_factory=dict[str, int])
+    """Those of `to_serve` that were not: `another way`, `refused`, `failed`."""
     served: dict[str, int]
     """How many were served in which way (`colocated`, `split`, `resumed`, `none`)."""
     handoffs: int
@@ -127,20 +135,28 @@ def _moved_transfer(seen: TransferSeen) -> TransferEvent:
 
 
 def server_side(
-    timed: Timed, *, tpot_target_s: float | None, idle_w: Mapping[str, float] | None = None
+    timed: Timed,
+    *,
+    tpot_target_s: float | None,
+    idle_w: Mapping[str, float] | None = None,
+    counted: Collection[str] | None = None,
 ) -> ServerSide | None:
     """The server's figures; None when the router told of no request of this run.
 
-    `idle_w` is the power at rest of each box for which it is known, watts.
+    `idle_w` is the power at rest of each box for which it is known, watts. `counted` are the ids
+    of the requests that count: those of warm-up and drain are left out here too. None: all are.
     """
-    records = timed.records
-    if not records:
+    if not timed.records:
         return None
+    records = [r for r in timed.records if counted is None or r.request_id in counted]
     done = [r for r in records if r.outcome == "completed"]
-    asked = [served_as_asked(r) for r in done]
+    to_serve = sum(r.outcome != "cancelled" for r in records)
+    missed = not_as_asked(records)
     return ServerSide(
         requests=len(records),
-        served_as_asked=sum(asked) / len(asked) if asked else None,
+        served_as_asked=(to_serve - sum(missed.values())) / to_serve if to_serve else None,
+        to_serve=to_serve,
+        not_as_asked=missed,
         served={way: sum(r.served == way for r in records) for way in _ways(records)},
         handoffs=sum(bool(r.handoff_bytes) for r in records),
         handoff_bytes=sum(r.handoff_bytes or 0 for r in records),
@@ -153,7 +169,7 @@ def server_side(
         handoff_s=percentiles(r.handoff_s for r in done),
         handoff_exposed_s=percentiles(r.handoff_exposed_s for r in done),
         first_decode_s=percentiles(r.first_decode_s for r in done),
-        stall_causes=stall_causes(timed, tpot_target_s),
+        stall_causes=stall_causes(replace(timed, records=tuple(records)), tpot_target_s),
         energy=energy(timed.statuses, idle_w=idle_w),
         others=timed.others,
         background=background(timed.statuses),
@@ -204,6 +220,28 @@ def served_as_asked(record: RequestRecord) -> bool:
             return record.served == "colocated"
         case "auto":
             return record.served in ("colocated", "split")
+
+
+def not_as_asked(records: Sequence[RequestRecord]) -> dict[str, int]:
+    """How many were not served the way the mode says, by what became of them.
+
+    Who gave its request up itself is not among them.
+    """
+    became = {"completed": "another way", "rejected": "refused", "failed": "failed"}
+    told = [
+        became[r.outcome]
+        for r in records
+        if r.outcome in became and not (r.outcome == "completed" and served_as_asked(r))
+    ]
+    return {what: told.count(what) for what in became.values() if what in told}
+
+
+def as_asked_words(to_serve: int, missed: Mapping[str, int]) -> str:
+    """`17 of 20 requests were served the way the mode says (1 another way, 2 refused)`."""
+    verb = "was" if to_serve == 1 else "were"
+    said = f"{to_serve - sum(missed.values())} of {say.counted(to_serve, 'request')} {verb} served"
+    how = ", ".join(f"{count} {what}" for what, count in missed.items())
+    return f"{said} the way the mode says{f' ({how})' if how else ''}"
 
 
 def stall_causes(timed: Timed, tpot_target_s: float | None) -> dict[str, int]:

@@ -22,7 +22,14 @@ from homesplit.core.bench_result import (
 from homesplit.core.events import LoadEnded, LoadStarted, StageEnded, StageStarted
 from homesplit.core.load import LoadPlan, plan_load
 from homesplit.core.say import counted
-from homesplit.core.served import ServerSide, Timed, background_words, gather, server_side
+from homesplit.core.served import (
+    ServerSide,
+    Timed,
+    as_asked_words,
+    background_words,
+    gather,
+    server_side,
+)
 from homesplit.core.summary import RunSummary, summarise
 from homesplit.core.window import Window, window
 from homesplit.core.workload import Workload
@@ -230,7 +237,8 @@ async def run_once(
                 ttft_target_s=workload.targets.ttft_s,
             )
         timed = await _told(box, load)
-        side = await beside(_server_side, timed, workload, _idle_w(ctx, server))
+        seen = window(load.offered_s, warm_up, drain)
+        side = await beside(_server_side, timed, workload, _idle_w(ctx, server), load, seen)
     status = await read_router_status(server.session, server.target.url, server.target.api_key)
     offered = replace(plan, seconds=load.offered_s)
     # Intervals of many requests take seconds.
@@ -264,12 +272,18 @@ async def _told(box: EventBox | None, load: LoadResult) -> Timed | None:
 
 
 def _server_side(
-    timed: Timed | None, workload: Workload, idle_w: dict[str, float]
+    timed: Timed | None,
+    workload: Workload,
+    idle_w: dict[str, float],
+    load: LoadResult,
+    seen: Window,
 ) -> ServerSide | None:
-    """The server's figures of a run; None where nobody listened to it."""
+    """The server's figures of what counts of a run; None where nobody listened to it."""
     if timed is None:
         return None
-    return server_side(timed, tpot_target_s=workload.targets.tpot_s, idle_w=idle_w)
+    counted = {log.request_id for log in load.logs if seen.counts(log.due_s)}
+    target_s = workload.targets.tpot_s
+    return server_side(timed, tpot_target_s=target_s, idle_w=idle_w, counted=counted)
 
 
 def _idle_w(ctx: Context, server: Prepared) -> dict[str, float]:
@@ -290,7 +304,8 @@ def _result(
     summary: RunSummary,
 ) -> BenchResult:
     late = _late(load, summary.figures)
-    gathered = (*((late_words(load.lag_p99_s or 0.0),) if late else ()), *_background_notes(side))
+    lag = (late_words(load.lag_p99_s or 0.0),) if late else ()
+    gathered = (*_as_asked_note(side), *lag, *_background_notes(side))
     stopped = (stopped_words(load.offered_s, plan.seconds, load.logs),) if load.stopped else ()
     beside = (*server.endpoint.notes, *stopped, *_others_note(side), *gathered)
     return BenchResult(
@@ -328,6 +343,13 @@ def _others_note(side: ServerSide | None) -> tuple[str, ...]:
         return ()
     told = counted(side.others, "request")
     return (f"{told} of others ended meanwhile: the load was not this run's alone",)
+
+
+def _as_asked_note(side: ServerSide | None) -> tuple[str, ...]:
+    """What of a run was not served the way its mode says, where some was not."""
+    if side is None or not side.not_as_asked:
+        return ()
+    return (as_asked_words(side.to_serve, side.not_as_asked),)
 
 
 def _background_notes(side: ServerSide | None) -> tuple[str, ...]:

@@ -385,11 +385,6 @@ def _notes(modes: Sequence[ModeRuns]) -> tuple[str, ...]:
     notes = by_names((mode.name, note) for mode in modes for note in mode.pooled.notes)
     notes += _beside(modes)
     notes += background_notes(modes)
-    for mode in modes:
-        shares = [r.server.served_as_asked for r in mode.runs if r.server is not None]
-        low = min((share for share in shares if share is not None), default=1.0)
-        if low < 1.0:
-            notes.append(f"{mode.name}: only {low:.0%} of a run was served the way the mode says")
     return tuple(notes)
 
 

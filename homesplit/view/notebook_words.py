@@ -11,6 +11,7 @@ from homesplit.core.bench_result import energy_words, seconds_text
 from homesplit.core.capacity import LEAST_REQUESTS
 from homesplit.core.load_words import asked_words
 from homesplit.core.say import by_names, counted, listed, rate, seconds_span
+from homesplit.core.served import as_asked_words
 from homesplit.core.workload import Workload
 
 Page = dict[str, Any]
@@ -190,9 +191,12 @@ def beside(page: Page, rows: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
 
 def _of_row(figures: dict[str, Any]) -> list[str]:
     said: list[str] = []
-    share = figures.get("served_as_asked")
-    if share is not None:
-        said.append(f"{share:.0%} of the requests were served the way the mode says")
+    share, to_serve = figures.get("served_as_asked"), figures.get("to_serve")
+    if share is not None and to_serve:
+        said.append(as_asked_words(to_serve, figures.get("not_as_asked") or {}))
+    elif share is not None:
+        # An entry of a version that kept the share alone, of what was completed.
+        said.append(f"{share:.0%} of the completed requests were served the way the mode says")
     causes = figures.get("stall_causes")
     if causes:
         told = ", ".join(f"{count} by {cause}" for cause, count in causes.items())

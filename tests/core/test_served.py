@@ -16,6 +16,7 @@ from homesplit_engine.records import (
 from homesplit.core.events import RequestDone, StepSeen
 from homesplit.core.served import (
     Timed,
+    as_asked_words,
     background,
     background_words,
     energy,
@@ -123,15 +124,33 @@ def test_only_this_runs_records_count_and_box_clocks_are_moved_to_the_routers() 
     assert stall_causes(timed, 0.5) == {"prefill": 1}
 
 
-def test_the_share_served_as_the_mode_says_leaves_out_what_failed() -> None:
+def test_who_was_refused_or_served_another_way_was_not_served_as_the_mode_says() -> None:
     records = (
         record("run-1"),
         record("run-2", served="colocated"),
-        record("run-3", served="none", outcome="failed", token_s=()),
+        record("run-3", served="none", outcome="rejected", token_s=()),
+        record("run-4", served="none", outcome="failed", token_s=()),
+        record("run-5", outcome="cancelled"),
     )
     side = server_side(Timed(records=records), tpot_target_s=0.5)
-    assert side is not None and side.served_as_asked == 0.5
-    assert side.served == {"colocated": 1, "none": 1, "split": 1}
+    assert side is not None and (side.served_as_asked, side.to_serve) == (0.25, 4)
+    assert side.not_as_asked == {"another way": 1, "refused": 1, "failed": 1}
+    assert side.served == {"colocated": 1, "none": 2, "split": 2}
+    told = as_asked_words(side.to_serve, side.not_as_asked)
+    assert told == (
+        "1 of 4 requests were served the way the mode says (1 another way, 1 refused, 1 failed)"
+    )
+
+
+def test_what_is_left_out_of_a_run_is_left_out_of_the_routers_figures_too() -> None:
+    slow = record("run-1", received_s=-9.0, served="colocated", prefill_s=9.0, handoff_bytes=7)
+    timed = Timed(records=(slow, record("run-2", prefill_s=1.0)))
+    side = server_side(timed, tpot_target_s=0.5, counted={"run-2"})
+    assert side is not None and (side.requests, side.served_as_asked) == (1, 1.0)
+    assert (side.ttft_s.p50, side.prefill_s.p50, side.handoff_bytes) == (1.0, 1.0, 0)
+    assert side.stall_causes == {"not seen": 1}
+    nothing = server_side(timed, tpot_target_s=0.5, counted=())
+    assert nothing is not None and nothing.served_as_asked is None
 
 
 def test_a_server_that_told_nothing_has_no_side() -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 from aiohttp import web
-from homesplit_engine.events import StatusSeen
-from homesplit_engine.records import ModeSetting, ModeSwitch, WorkerStatus
+from homesplit_engine.events import RequestDone, StatusSeen
+from homesplit_engine.records import ModeSetting, ModeSwitch, RequestRecord, WorkerStatus
 from homesplit_engine.status import RequestCounts, RouterStatus, Targets, WorkerSeen
 
 from tests.io.fake_openai import FakeServer, Manners, fake_server
@@ -27,6 +27,8 @@ class FakeRouter:
     switches: list[ModeSetting] = field(default_factory=list[ModeSetting])
     statuses: list[WorkerStatus] = field(default_factory=list[WorkerStatus])
     """What its stream of events tells of the boxes."""
+    refuses: int | None = None
+    """Its stream tells of every request it saw; so many, the first ones, as refused."""
 
     @property
     def url(self) -> str:
@@ -41,6 +43,27 @@ class FakeRouter:
         if self.server is not None:
             found = [self.manners[name] for name in names if name in self.manners]
             self.server.manners = found[0] if found else self.manners[setting.mode]
+
+    def records(self) -> list[RequestRecord]:
+        """What it tells of the requests so far."""
+        seen = self.server.load_requests() if self.server and self.refuses is not None else []
+        return [
+            RequestRecord(
+                request_id=each.request_id or "",
+                mode="colocated",
+                served="none" if place < (self.refuses or 0) else "colocated",
+                prefill="whole",
+                prefill_box="a",
+                decode_box="a",
+                why="",
+                outcome="rejected" if place < (self.refuses or 0) else "completed",
+                prompt_tokens=10,
+                output_tokens=3,
+                received_s=0.0,
+                token_s=(0.1, 0.2, 0.3),
+            )
+            for place, each in enumerate(seen)
+        ]
 
 
 @contextlib.asynccontextmanager
@@ -73,10 +96,17 @@ async def fake_router(
         """A stream that tells of the boxes, or nothing but that it lives."""
         response = web.StreamResponse()
         await response.prepare(request)
+        told = 0
         while True:
-            lines = [msgspec.json.encode(StatusSeen(status=each)) for each in router.statuses]
+            fresh = router.records()[told:]
+            told += len(fresh)
+            seen = [
+                *(StatusSeen(status=each) for each in router.statuses),
+                *(RequestDone(record=each) for each in fresh),
+            ]
+            lines = [msgspec.json.encode(each) for each in seen]
             await response.write(b"".join(line + b"\n" for line in lines) or b"\n")
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(1.0 if router.refuses is None else 0.05)
 
     doors = [
         web.get("/homesplit/status", status),

@@ -100,6 +100,21 @@ async def test_every_mode_gets_the_same_times_and_lengths_in_other_words_in_turn
     assert len(set(words)) == len(words) - checks
 
 
+async def test_the_routers_own_figures_leave_warm_up_out_and_tell_who_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homesplit.stages.load_watch.LAST_RECORDS_S", 10.0)
+    async with fake_router(EVEN) as router:
+        router.refuses = 20
+        result = await run(
+            tmp_path, router.url, "colocated:whole", repeats=1, warm_up=0.3, drain=0.0
+        )
+    (mode,) = compare_document(result)["modes"]
+    left_out, counted = mode["left_out"], mode["offered"]
+    assert 0 < left_out < 20 < left_out + counted
+    assert (mode["to_serve"], mode["not_as_asked"]) == (counted, {"refused": 20 - left_out})
+
+
 async def test_a_slower_mode_loses_and_the_verdict_is_in_the_notebook(
     tmp_path: Path, few_texts: None
 ) -> None:

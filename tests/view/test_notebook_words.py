@@ -38,6 +38,8 @@ FIGURES: dict[str, Any] = {
     "energy_why": "a: no meter",
     "stall_causes": {"prefill": 3},
     "served_as_asked": 0.5,
+    "to_serve": 4,
+    "not_as_asked": {"refused": 2},
 }
 
 
@@ -101,7 +103,7 @@ def test_the_machines_are_told_with_their_age_and_what_is_not_known() -> None:
 def test_a_page_says_what_its_figures_cannot() -> None:
     text = markdown([page()])
     for line in (
-        "- split: 50% of the requests were served the way the mode says",
+        "- split: 2 of 4 requests were served the way the mode says (2 refused)",
         "- split: gaps beyond the TPOT target: 3 by prefill",
         "- split: energy not measured (a: no meter)",
         "- text of all modes over 6 prompts: **not identical**",
