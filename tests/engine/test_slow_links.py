@@ -65,6 +65,10 @@ def _nothing(*_: Any) -> None:
     return None
 
 
+def _nothing_arrived(_: int | None) -> TcpSeen:
+    return TcpSeen(acked_bytes=0, sent=0, resent=0, rtt_s=0.0)
+
+
 def sender_of_two(
     context: zmq.Context[Any], endpoint: str
 ) -> tuple[Sender, tuple[Outgoing, Outgoing]]:
@@ -135,8 +139,7 @@ def test_a_hand_off_tells_what_goes_before_it_on_the_link_that_it_shares(
     while (sent := told(sender)) != [("first", 512, 0), ("second", 512, 512)]:
         assert time.monotonic() < end_s, sent
         time.sleep(0.01)
-    nothing = TcpSeen(acked_bytes=0, sent=0, resent=0, rtt_s=0.0)
-    monkeypatch.setattr("homesplit_engine.wire.tcp.look", lambda _: nothing)
+    monkeypatch.setattr("homesplit_engine.wire.tcp.look", _nothing_arrived)
     on_the_way = [left_bytes - 512 for _, left_bytes, _ in told(sender)]
     for part in (sender, gate):
         part.stop_soon()
