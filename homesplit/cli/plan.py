@@ -9,7 +9,7 @@ from homesplit.cli.output import add_json, command_context, print_json
 from homesplit.cli.plan_text import plan_lines
 from homesplit.core.workload import Targets
 from homesplit.stages.plan import PlanQuestion, make_plan
-from homesplit.stages.plan_entry import curves_of, keep_plan_if_possible
+from homesplit.stages.plan_entry import keep_with_curves_if_possible
 
 
 def add_parser(subparsers: Any) -> None:
@@ -65,9 +65,10 @@ def run(args: argparse.Namespace) -> int:
     )
     ctx = command_context()
     plan = make_plan(ctx, question)
-    keep_plan_if_possible(ctx, question, plan, curves_of(ctx, question))
     if args.json:
         print_json(plan)
     else:
-        print("\n".join(plan_lines(plan)))
+        print("\n".join(plan_lines(plan)), flush=True)
+    # The curves take a moment, and the answer is there.
+    keep_with_curves_if_possible(ctx, question, plan)
     return 0

@@ -112,6 +112,12 @@ class Notebook:
             ended=ended,
         )
 
+    def try_to_write(self) -> None:
+        """Raises NotebookError where an entry could not be written now; changes nothing."""
+        with self._open() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.rollback()
+
     def amend(
         self,
         entry_id: str,

@@ -133,9 +133,13 @@ def record_if_possible(
 ) -> str | None:
     """Like `record`, for work that stands whether or not it can be written down.
 
-    None, and the reason told as progress, where the notebook can't be used.
+    None, and the reason told as progress, where the notebook can't be used. A body that takes
+    long may be a function: it is called only where it can be written.
     """
     try:
+        if callable(body):
+            _notebook(ctx).try_to_write()
+            body = body()
         return record(ctx, kind, sentence, body, about=about)
     except NotebookError as error:
         told = f"This is not in the notebook: {error.sentence()}"

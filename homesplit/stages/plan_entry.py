@@ -33,6 +33,16 @@ def keep_plan_if_possible(
     return record_if_possible(ctx, "plan", plan.recommendation.sentence, body, about=about)
 
 
+def keep_with_curves_if_possible(ctx: Context, question: PlanQuestion, plan: Plan) -> str | None:
+    """The same with its curves, which are worked out only where they can be written down."""
+
+    def body() -> dict[str, Any]:
+        return _body(plan, curves_of(ctx, question))
+
+    about = _about(ctx, question, plan)
+    return record_if_possible(ctx, "plan", plan.recommendation.sentence, body, about=about)
+
+
 def curves_of(ctx: Context, question: PlanQuestion) -> PlanMap | None:
     """What the Plan screen draws but for the map's cells, which take long; None without flips."""
     if not question.flips:

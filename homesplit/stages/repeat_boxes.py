@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from homesplit.core.entry import Entry
-from homesplit.core.plan import Recommendation
+from homesplit.core.plan import Plan, Recommendation
 from homesplit.core.remeasured import Advised, Figure, box_again, link_again
 from homesplit.errors import UsageError
+from homesplit.stages.beside import beside
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import list_entries
 from homesplit.stages.plan import PlanQuestion, make_plan
@@ -50,9 +51,13 @@ async def plan_again(ctx: Context, entry: Entry) -> tuple[str, Sequence[Advised]
     former = _read(entry, body.get("recommendation"), Recommendation)
     question = _read(entry, entry.about.settings, PlanQuestion)
     found = await asyncio.to_thread(make_plan, ctx, question)
-    key = keep_plan(ctx, question, found, curves_of(ctx, question))
+    key = await beside(_keep, ctx, question, found)
     told = Advised(name="recommended", then=_mode(former), now=_mode(found.recommendation))
     return key, [told]
+
+
+def _keep(ctx: Context, question: PlanQuestion, found: Plan) -> str:
+    return keep_plan(ctx, question, found, curves_of(ctx, question))
 
 
 def _mode(chosen: Recommendation) -> str:

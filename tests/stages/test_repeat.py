@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from homesplit.stages.compare import compare
 from homesplit.stages.context import Context
 from homesplit.stages.notebook import list_entries, notes_on, record, show_entry
 from homesplit.stages.plan import PlanQuestion, make_plan
-from homesplit.stages.plan_entry import keep_plan
+from homesplit.stages.plan_entry import keep_plan, keep_with_curves_if_possible
 from homesplit.stages.repeat import needs_server, repeat, repeatable
 from tests.io.fake_openai import Manners, fake_server
 from tests.io.fake_router import fake_router
@@ -235,18 +236,47 @@ async def test_a_search_for_capacity_is_repeated_in_its_own_mode_and_held_agains
     assert LOOPBACK_LABEL in found.sentence
 
 
-async def test_a_plan_is_asked_again_and_says_whether_the_advice_is_the_same(
-    tmp_path: Path,
+async def test_a_plan_is_asked_again_beside_the_loop_and_says_whether_the_advice_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = context(tmp_path)
     question = PlanQuestion(boxes=("rtx-4090", "rtx-3090"), link="1Gbit/s", flips=False)
     question = replace(question, prompt_tokens=100, output_tokens=10, users=1)
     keep_plan(ctx, question, make_plan(ctx, question))
+    threads: list[threading.Thread] = []
+
+    def note_thread(*_: Any) -> None:
+        threads.append(threading.current_thread())
+
+    def keep(*given: Any) -> str:
+        note_thread()
+        return keep_plan(*given)
+
+    monkeypatch.setattr("homesplit.stages.repeat_boxes.curves_of", note_thread)
+    monkeypatch.setattr("homesplit.stages.repeat_boxes.keep_plan", keep)
     entry, raw = show_entry(ctx, "1")
     assert not needs_server(entry)
     found = await repeat(ctx, entry, raw, None)
     assert "as then" in found.sentence
     assert [e.kind for e in list_entries(ctx)] == ["plan", "plan", "note"]
+    assert len(threads) == 2 and threading.main_thread() not in threads
+
+
+def test_curves_are_worked_out_only_for_a_notebook_that_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context(tmp_path)
+    question = PlanQuestion(boxes=("rtx-4090", "rtx-3090"), link="1Gbit/s", flips=False)
+    question = replace(question, prompt_tokens=100, output_tokens=10, users=1)
+    plan, asked = make_plan(ctx, question), list[PlanQuestion]()
+    monkeypatch.setattr(
+        "homesplit.stages.plan_entry.curves_of", lambda _ctx, question: asked.append(question)
+    )
+    path = ctx.paths.notebook
+    path.mkdir(parents=True)
+    assert keep_with_curves_if_possible(ctx, question, plan) is None and asked == []
+    path.rmdir()
+    assert keep_with_curves_if_possible(ctx, question, plan) is not None and asked == [question]
 
 
 def test_boxes_and_links_measured_again_are_judged_by_their_repetitions() -> None:
