@@ -19,7 +19,7 @@ from homesplit.core.entry import KINDS
 from homesplit.core.former_self import address_of
 from homesplit.stages.bench import Target, deployed
 from homesplit.stages.context import Context
-from homesplit.stages.export import FORMATS, export, pictures_folder
+from homesplit.stages.export import FORMATS, export, pictures_beside
 from homesplit.stages.notebook import (
     add_note,
     goes_on,
@@ -137,11 +137,10 @@ def _export(args: argparse.Namespace) -> int:
     path = export(
         command_context(), args.out, form=args.format, entries=args.entry, names=args.names
     )
-    folder = pictures_folder(path)
     form = args.format or path.suffix.removeprefix(".")
-    pictures = str(folder) if form == "md" and folder.is_dir() else None
+    pictures = pictures_beside(path) if form == "md" else None
     if args.json:
-        print_json({"path": str(path), "pictures": pictures})
+        print_json({"path": str(path), "pictures": str(pictures) if pictures else None})
     else:
         print(f"wrote {path}{f', its pictures are in {pictures}' if pictures else ''}")
     return 0

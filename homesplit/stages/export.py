@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
+import re
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ import msgspec
 
 from homesplit.core.entry import Entry
 from homesplit.errors import NotebookError, UsageError
+from homesplit.io.atomic import write_atomically
 from homesplit.io.box_store import load_boxes
 from homesplit.io.notebook import Notebook
 from homesplit.io.own_words import own_words
@@ -35,6 +38,13 @@ FORMATS: dict[str, Callable[[Sequence[Page], Kept], str]] = {
     "csv": csv_text,
     "jsonl": jsonl,
 }
+
+
+_OUR_PICTURE = re.compile(
+    r'<svg xmlns="http://www\.w3\.org/2000/svg" width="\d+" height="\d+" '
+    r'font-family="sans-serif" font-size="13"><rect'
+)
+"""How each picture that was exported begins."""
 
 
 async def export_entries(ctx: Context, ids: Sequence[str], out: Path) -> tuple[Path, ...]:
@@ -64,7 +74,7 @@ def export(
     Markdown has its pictures in a folder beside it, named like it with `_pictures`.
 
     Names of machines, addresses and host keys are left out unless `names`. Raises
-    UsageError for an unknown form, NotebookError when nothing can be read or written.
+    UsageError for an unknown form, HomesplitError when nothing can be read or written.
     """
     chosen = form or path.suffix.removeprefix(".")
     if chosen not in FORMATS:
@@ -95,22 +105,38 @@ def export(
     return path
 
 
-def pictures_folder(path: Path) -> Path:
-    """Where the pictures of a Markdown export lie."""
+def pictures_beside(path: Path) -> Path | None:
+    """Where the pictures lie that a Markdown export shows; None where it shows none."""
+    folder = _pictures_folder(path)
+    shows = folder.is_dir() and f"({quote(folder.name)}/entry-" in path.read_text(encoding="utf-8")
+    return folder if shows else None
+
+
+def _pictures_folder(path: Path) -> Path:
     return path.with_name(f"{path.stem}_pictures")
 
 
 def _with_pictures(path: Path, pages: Sequence[Page], kept: Kept) -> None:
     """The text, and beside it a folder with the pictures that it shows."""
-    folder, drawn = pictures_folder(path), picture_files(pages)
-    # Pictures of an earlier export may name what this one leaves out.
-    for old in folder.glob("entry-*.svg"):
-        old.unlink()
+    folder, drawn = _pictures_folder(path), picture_files(pages)
     if drawn:
         folder.mkdir(exist_ok=True)
     for name, picture in drawn.items():
-        (folder / name).write_text(picture, encoding="utf-8")
+        write_atomically(folder / name, picture.encode(), mode=0o666)
     path.write_text(markdown(pages, kept, quote(folder.name)), encoding="utf-8")
+    # Pictures of an earlier export may name what this one leaves out. They go last: on a full
+    # disk they stay.
+    for old in folder.glob("entry-*.svg"):
+        if old.name not in drawn and _is_ours(old):
+            old.unlink()
+    if not drawn:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _is_ours(picture: Path) -> bool:
+    with picture.open(encoding="utf-8", errors="replace") as file:
+        return bool(_OUR_PICTURE.match(file.read(200)))
 
 
 def _page(notebook: Notebook, entry: Entry, everything: Sequence[Entry]) -> Page:

@@ -23,12 +23,12 @@ import pytest
 
 from homesplit.core.entry import LOOPBACK_LABEL, About
 from homesplit.core.events import EntryWritten, Event
-from homesplit.errors import NotebookError, UsageError
+from homesplit.errors import HomesplitError, NotebookError, UsageError
 from homesplit.io.box_store import KnownBox, remember_box
 from homesplit.io.notebook import MIGRATIONS, Notebook
 from homesplit.io.paths import Paths
 from homesplit.stages.context import Context
-from homesplit.stages.export import FORMATS, export
+from homesplit.stages.export import FORMATS, export, pictures_beside
 from homesplit.stages.notebook import (
     Course,
     add_note,
@@ -343,8 +343,10 @@ def test_markdown_shows_its_pictures_from_a_folder_beside_it(ctx: Context, tmp_p
     record(ctx, "run", "Mode split on gandalf.", {**FIGURES, "boxes": ["gandalf"]})
     path = export(ctx, tmp_path / "my lab.md", names=True)
     folder = tmp_path / "my lab_pictures"
-    (folder / "entry-9-gandalf.svg").touch()
-    (folder / "mine.svg").touch()
+    drawn = next(folder.glob("entry-*.svg")).read_text()
+    (folder / "entry-9-gandalf.svg").write_text(drawn)
+    (folder / "mine.svg").write_text(drawn)
+    (folder / "entry-2-mine.svg").write_text("<svg/>")
     text = export(ctx, path).read_text()
     shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
     assert "my%20lab_pictures/entry-1-ttft-p50.svg" in shown
@@ -352,9 +354,36 @@ def test_markdown_shows_its_pictures_from_a_folder_beside_it(ctx: Context, tmp_p
     # Of an earlier export nothing is left, and what is not ours stays.
     assert {file.name for file in folder.iterdir()} == {
         "mine.svg",
+        "entry-2-mine.svg",
         *(unquote(link).partition("/")[2] for link in shown),
     }
     assert text.index("| all |") < text.index("![TTFT p50]") < text.index("Entry ")
+
+
+def test_an_export_that_finds_the_disk_full_leaves_the_former_one_whole(
+    ctx: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(ctx, "run", "Mode split.", FIGURES)
+    path = export(ctx, tmp_path / "x.md")
+    assert pictures_beside(path) == tmp_path / "x_pictures"
+    record(ctx, "run", "Mode replica.", FIGURES)
+
+    def whole() -> dict[str, str]:
+        return {file.name: file.read_text() for file in tmp_path.rglob("*x*/*.svg")}
+
+    def full(path: Path, data: bytes, mode: int) -> None:
+        raise HomesplitError("the file can't be written: No space left.", where=str(path))
+
+    before = (path.read_text(), whole())
+    with monkeypatch.context() as patch, pytest.raises(HomesplitError, match="No space left"):
+        patch.setattr("homesplit.stages.export.write_atomically", full)
+        export(ctx, path)
+    assert (path.read_text(), whole()) == before and before[1]
+    # One without pictures takes those of the former away, and names no folder for them.
+    add_note(ctx, "It was hot.")
+    note = list_entries(ctx)[-1].id
+    assert pictures_beside(export(ctx, path, entries=[note])) is None
+    assert not (tmp_path / "x_pictures").exists()
 
 
 def test_jsonl_holds_the_raw_records(ctx: Context, tmp_path: Path) -> None:
