@@ -22,6 +22,9 @@ from homesplit.errors import ProfileError
 REQUESTS = 60
 THOROUGH = 240
 ROUNDS = 5
+LOOKS_BEYOND = 2
+"""Values further out at which it is asked whether what wins at a flip wins there too: each is a
+whole simulation, and those furthest out are the longest."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -94,7 +97,7 @@ def _first_flip(position: Position, quantity: _Quantity, outward: Sequence[float
     for place, value in enumerate(outward):
         mode = _mode_at(position, quantity, value)
         if mode not in (None, position.mode):
-            return _narrowed(position, quantity, inside, value, mode, outward[place:])
+            return _narrowed(position, quantity, inside, mode, outward[place:])
         inside = value
     return None
 
@@ -110,14 +113,15 @@ def _narrowed(
     position: Position,
     quantity: _Quantity,
     inside: float,
-    outside: float,
-    mode: Mode,
-    beyond: Sequence[float],
+    first: Mode,
+    outward: Sequence[float],
 ) -> Flip:
     """Halves the gap between the last value that keeps the mode and the first that flips it.
 
-    Of the values `beyond` it is told where the other mode wins no longer.
+    That is the first of `outward`, where `first` wins; of those behind it is told where what wins
+    at the flip wins no longer.
     """
+    outside, mode = outward[0], first
     for _ in range(ROUNDS if quantity.between else 0):
         middle = math.sqrt(inside * outside)
         if quantity.whole:
@@ -130,23 +134,28 @@ def _narrowed(
         else:
             outside, mode = middle, found
     word = "from here on" if outside > quantity.here else "from here down"
-    again = _no_longer(position, quantity, mode, beyond)
-    until = "" if again is None else f", but no longer {again}"
+    until = _until(position, quantity, mode, known=first, outward=outward)
     sentence = f"{quantity.told(outside)}: {mode} wins ({word}{until}, all else unchanged)."
     return Flip(
         quantity=quantity.name, value=outside, unit=quantity.unit, mode=mode, sentence=sentence
     )
 
 
-def _no_longer(
-    position: Position, quantity: _Quantity, mode: Mode, beyond: Sequence[float]
-) -> str | None:
-    """The first of these values at which it does not win, in words; None where it always does."""
-    for value in beyond:
-        if _mode_at(position, quantity, value) != mode:
-            said = quantity.told(value)
-            return said[0].lower() + said[1:]
-    return None
+def _until(
+    position: Position, quantity: _Quantity, mode: Mode, *, known: Mode, outward: Sequence[float]
+) -> str:
+    """How far it was seen to win, in words; `known` wins at the first of these values."""
+    for place, value in enumerate(outward[: 1 + LOOKS_BEYOND]):
+        if (_mode_at(position, quantity, value) if place else known) != mode:
+            return f", but no longer {_lower(quantity.told(value))}"
+    furthest = outward[: 1 + LOOKS_BEYOND][-1]
+    if furthest == outward[-1]:
+        return ""
+    return f", looked at no further than {_lower(quantity.told(furthest))}"
+
+
+def _lower(text: str) -> str:
+    return text[0].lower() + text[1:]
 
 
 def _quantities(position: Position) -> list[_Quantity]:

@@ -24,6 +24,7 @@ from homesplit.core.plan_map import NOBODY, PlanMap
 from homesplit.core.predict import Effort, Outlook, outlook
 from homesplit.core.profile_files import parse_rate
 from homesplit.core.reading import stated
+from homesplit.core.scene import Scene
 from homesplit.core.workload import Arrivals, LengthClass, Targets, Workload, fixed_lengths
 from homesplit.io.paths import user_paths
 from homesplit.io.profiles import load_link, load_model
@@ -355,6 +356,32 @@ def test_a_flip_says_where_it_ends() -> None:
         assert winner(here, here.scene, around) == mode
     down = [each for each in find_flips(standing("replica", prompt=4000)) if each.value < 4000]
     assert any("from here down" in each.sentence for each in down)
+
+
+@pytest.mark.parametrize(
+    ("at_2500", "said", "asked"),
+    [
+        ("split", "from here on, looked at no further than with a link that carries 40", [10, 40]),
+        # Found between: what wins further out is known already.
+        ("replica", "from here on, but no longer with a link that carries 2.5", []),
+    ],
+)
+def test_a_flip_is_looked_at_only_a_little_further_out_and_says_so(
+    at_2500: Mode, said: str, asked: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def quick(position: Position, scene: Scene, workload: Workload) -> Mode:
+        (gbit,) = {wire.bytes_per_s * 8e-9 for wire in scene.wires.values()}
+        seen.append(gbit)
+        return "colocated" if gbit < 1.5 else at_2500 if gbit == 2.5 else "split"
+
+    monkeypatch.setattr("homesplit.core.flips.winner", quick)
+    here = standing("colocated")
+    flips = find_flips(structs.replace(here, scene=here.scene.with_link_rate(1.25e8)))
+    (flip,) = (each for each in flips if each.quantity == "link_rate")
+    assert flip.mode == "split" and said in flip.sentence
+    assert [gbit for gbit in seen if gbit > 2.5] == asked and seen.count(2.5) == 1
 
 
 def test_where_nobody_is_inside_the_targets_nothing_is_said_to_win() -> None:
