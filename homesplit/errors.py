@@ -84,10 +84,9 @@ def during(doing: str | Callable[[], str], *, kept: bool = False) -> Generator[N
         if error.doing is not None:
             raise
         words = doing if isinstance(doing, str) else doing()
-        do_next = error.do_next
-        if kept and do_next and do_next.endswith("the command."):
-            do_next = f"{do_next[:-1]}: what has arrived is kept."
+        steps = [error.do_next, "What has arrived is kept." if kept else None]
+        do_next = " ".join(step for step in steps if step)
         what = f"{error.what.rstrip('.')}, while {words}."
-        told = type(error)(what, where=error.where, do_next=do_next)
+        told = type(error)(what, where=error.where, do_next=do_next or None)
         told.doing = words
         raise told from error

@@ -43,6 +43,7 @@ class SshBox(Box):
         self.host_key = key.get_fingerprint() if key else None
         self.at_work = 0
         """Commands of ours that were started and not let go yet."""
+        self._closed_here = False
         self._refusal: str | None = None
         """What the server said last to a command's start, while it refuses one."""
 
@@ -96,6 +97,8 @@ class SshBox(Box):
         """Why the connection has ended, in words; None while it stands."""
         if not self.is_closed():
             return None
+        if self._closed_here:
+            return "it was closed from here"
         if self._tunnel is not None and (why := self._tunnel.lost()) is not None:
             return f"its jump host {self._tunnel.name}: {why}"
         untold = asyncssh.ConnectionLost("")  # it is just being taken down
@@ -160,6 +163,7 @@ class SshBox(Box):
 
     async def close(self) -> None:
         """Close the connection, then the jump hosts below it."""
+        self._closed_here = True
         self.connection.close()
         with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
             async with asyncio.timeout(3):

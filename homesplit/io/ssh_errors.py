@@ -103,7 +103,7 @@ def many_errors(error: BaseException) -> BaseException:
 
 
 def cut(error: BaseException | None) -> str:
-    """Why a connection that stood has ended, in words; None where it was ended in good order."""
+    """Why a connection that stood has ended, in words; None came where it was ended in order."""
     match error:
         case None:
             return "its SSH server ended it"

@@ -65,16 +65,20 @@ def measure_compute(budget: Budget, blas: Optional[str], say: Say) -> Dict[str, 
     numpy = numpy_module()
     if numpy is not None:
         say("multiplying matrices with numpy")
-        figures.append(_doubted(_by_numpy(numpy, budget.left() / 3), ""))
+        # What the desk lent is none of numpy's.
+        figures.append(_doubted(_by_numpy(numpy, budget.left() / 3), "", lent=blas))
     if not figures:
         return dict((dtype, unknown(_NO_LIBRARY)) for dtype in DTYPES)
-    why = "only a BLAS library is on this box; deployment brings torch, then probe again"
+    why = (
+        "neither numpy nor a BLAS library multiplies it fast; deployment brings torch, then probe "
+        "again"
+    )
     return _only_fp32(max(figures, key=lambda figure: figure["value"]), why)
 
 
-def _doubted(fp32: Figure, library: str) -> Figure:
+def _doubted(fp32: Figure, library: str, lent: Optional[str] = None) -> Figure:
     """A figure that a slow library gave says so: it is the least that the box can do."""
-    if is_plain(library):
+    if is_plain(library, lent):
         fp32["method"] += ", a " + PLAIN
         fp32["warnings"].append(
             "a plain BLAS is far slower than what deployment brings: the box can do several times "

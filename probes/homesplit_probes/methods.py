@@ -54,12 +54,14 @@ def blas_sgemm(path: Optional[str] = None) -> Optional[Tuple[Any, str]]:
     return None
 
 
-def is_plain(library: str = "", maps: str = "/proc/self/maps") -> bool:
+def is_plain(library: str, lent: Optional[str] = None, maps: str = "/proc/self/maps") -> bool:
     """Whether the BLAS that is loaded is the reference one, many times slower than any tuned one.
 
-    Debian's numpy and libblas3 bring that unless another is installed beside them.
+    Debian's numpy and libblas3 bring that unless another is installed beside them. The file `lent`
+    is loaded as well and counts for nothing.
     """
     loaded = [line.split()[-1] for line in _text(maps).splitlines() if "/" in line]
+    loaded = [path for path in loaded if lent is None or path != os.path.realpath(lent)]
     # With the folder's name: Debian's libblas.so.3 lies in one for each maker.
     named = ["/".join(path.lower().split("/")[-2:]) for path in [library, *loaded]]
     return bool(library or loaded) and not any(w in name for name in named for w in _TUNED)

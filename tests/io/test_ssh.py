@@ -138,6 +138,9 @@ async def test_a_box_that_is_lost_is_told_with_how_and_in_the_middle_of_what(
         ):
             with pytest.raises(UnreachableError, match=says):
                 await work(await connections.connect("box"))
+        left = await connections.connect("box")
+    with pytest.raises(UnreachableError, match=r"was lost \(it was closed from here\)"):
+        await left.run("true")
 
 
 async def test_of_boxes_the_one_that_answers_no_more_is_named(

@@ -147,11 +147,18 @@ def test_a_plain_blas_is_told_from_a_tuned_one(
 ) -> None:
     lines = [f"7f00-7f01 r-xp 0000 08:01 123 {path}" for path in loaded.splitlines()]
     (tmp_path / "maps").write_text("\n".join(lines))
-    assert methods.is_plain(library, str(tmp_path / "maps")) is plain
+    assert methods.is_plain(library, maps=str(tmp_path / "maps")) is plain
+
+
+def test_a_tuned_blas_that_was_lent_makes_numpys_own_no_better(tmp_path: Path) -> None:
+    lent = "/tmp/probe/libscipy_openblas.so"
+    (tmp_path / "maps").write_text(f"7f00-7f01 r-xp 1 {lent}\n7f02-7f03 r-xp 2 /usr/blas/l.so.3")
+    assert methods.is_plain("", lent, str(tmp_path / "maps"))
+    assert not methods.is_plain("", maps=str(tmp_path / "maps"))
 
 
 def test_what_a_plain_blas_gives_is_told_to_be_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plain(_: object) -> bool:
+    def plain(*_: object) -> bool:
         return True
 
     def library(_: object) -> tuple[None, str]:
@@ -165,7 +172,9 @@ def test_what_a_plain_blas_gives_is_told_to_be_the_least(monkeypatch: pytest.Mon
     monkeypatch.setattr(compute, "blas_sgemm", library)
     monkeypatch.setattr(compute, "_by_blas", sgemm)
     monkeypatch.setattr(compute, "is_plain", plain)
-    fp32 = compute.measure_compute(Budget(1.0), None, print)["fp32"]
+    told = compute.measure_compute(Budget(1.0), None, print)
+    assert told["fp16"]["why"].startswith("neither numpy nor a BLAS library multiplies it fast")
+    fp32 = told["fp32"]
     assert PLAIN in fp32["method"]
     assert "several times" in fp32["warnings"][0]
 
