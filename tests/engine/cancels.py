@@ -7,6 +7,8 @@ import contextlib
 import itertools
 import json
 import random
+import statistics
+import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,15 +34,17 @@ ANSWER_TOKENS = 24
 CONTEXT = 1024
 PATIENT_S = 3600
 """Nobody is refused because this computer is slow."""
+FIRST_WHOLE_S = 0.1
+"""What an answer takes, as long as none has been whole."""
 BLOCKS, FEW_BLOCKS = 512, 96
 """So many hold every request at once; so few that a box which is to write often refuses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """When a client goes away: so long after it asked, or once it has so much of the answer."""
+    """When a client goes away: at a share of the time that answers take, or of the answer."""
 
-    after_s: float | None = None
+    after_share: float | None = None
     after_pieces: int | None = None
 
 
@@ -81,19 +85,25 @@ class Live:
         assert text is not None
         return text
 
-    async def left(self, prompt: str, tokens: int, when: Leave) -> str | None:
-        """The text of a client that goes away; None when it was gone before the end."""
-        return await self._ask(prompt, tokens, when)
+    async def left(self, prompt: str, tokens: int, when: Leave, whole_s: float) -> str | None:
+        """The text of a client that goes away; None when it was gone before the end.
 
-    async def _ask(self, prompt: str, tokens: int, when: Leave | None) -> str | None:
+        `whole_s` is what an answer takes now.
+        """
+        return await self._ask(prompt, tokens, when, whole_s)
+
+    async def _ask(
+        self, prompt: str, tokens: int, when: Leave | None, whole_s: float = 0.0
+    ) -> str | None:
         body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
         body["stream"] = True
         headers = {TTFT_TARGET_HEADER: str(PATIENT_S)}
         text, pieces = "", 0
         when = when or Leave()
+        after_s = None if when.after_share is None else when.after_share * whole_s
         with contextlib.suppress(TimeoutError):
             async with (
-                asyncio.timeout(when.after_s),
+                asyncio.timeout(after_s),
                 self.http.post(
                     self.engine.url + "/v1/completions", json=body, headers=headers
                 ) as answer,
@@ -149,12 +159,17 @@ async def cancel_a_third(
     plans = list(zip(numbers, _leaving(count, random.Random(seed)), strict=True))
     gate = asyncio.Semaphore(OPEN_AT_ONCE)
     _, before = await running.client.records()
+    took_s = [FIRST_WHOLE_S]
 
     async def one(number: int, when: Leave | None) -> str | None:
         async with gate:
             if when is None:
-                return await running.complete(prompt_of(number), ANSWER_TOKENS)
-            return await running.left(prompt_of(number), ANSWER_TOKENS, when)
+                began_s = time.monotonic()
+                text = await running.complete(prompt_of(number), ANSWER_TOKENS)
+                took_s.append(time.monotonic() - began_s)
+                return text
+            whole_s = statistics.median(took_s[-OPEN_AT_ONCE:])
+            return await running.left(prompt_of(number), ANSWER_TOKENS, when, whole_s)
 
     texts = await asyncio.gather(*(one(number, when) for number, when in plans))
     await running.until_nothing_is_held()
@@ -171,11 +186,14 @@ async def cancel_a_third(
 
 
 def _leaving(count: int, moments: random.Random) -> list[Leave | None]:
-    """Every third leaves: by the clock, so that any moment may be hit, or within its answer."""
+    """Every third leaves: by the clock, so that any moment may be hit, or within its answer.
+
+    By the clock means within the time that the answers before it took, however fast the boxes are.
+    """
     plans: list[Leave | None] = [None] * count
     for place, number in enumerate(range(0, count, 3)):
         if place % 2:
-            plans[number] = Leave(after_s=moments.uniform(0, 0.6))
+            plans[number] = Leave(after_share=moments.uniform(0, 1))
         else:
             plans[number] = Leave(after_pieces=moments.randint(1, ANSWER_TOKENS // 4))
     return plans
