@@ -141,6 +141,20 @@ OFFERS = {
         ttft_times=6.0,
         tpot_times=1.5,
     ),
+    "answers": Offer(
+        workload=Workload(
+            name="answers",
+            classes=(
+                _kind("short", 0.5, (24, 60), (80, 120)),
+                _kind("long", 0.5, (200, 350), (6, 12)),
+            ),
+            arrivals=Arrivals(rate_requests_per_s=1.0, pattern="on_off", on_s=6.0, off_s=6.0),
+        ),
+        seconds=18.0,
+        reading=0.8,
+        ttft_times=6.0,
+        tpot_times=1.3,
+    ),
 }
 
 
