@@ -88,7 +88,9 @@ class Offer:
     seconds: float = 0.0
     """How long an open one offers."""
     reading: float = 0.0
-    """Its rate: prompts whose reading takes the quickest box so many seconds, each second."""
+    """Its rate while on: prompts that the quickest box reads in so many seconds, each second."""
+    burst: float = 0.0
+    """How long it is on, and then off: so many times the mean prompt's reading."""
     ttft_times: float
     tpot_times: float
 
@@ -134,10 +136,11 @@ OFFERS = {
                 _kind("short", 0.5, (24, 60), (16, 28)),
                 _kind("long", 0.5, (200, 350), (6, 12)),
             ),
-            arrivals=Arrivals(rate_requests_per_s=1.0, pattern="on_off", on_s=6.0, off_s=6.0),
+            arrivals=Arrivals(rate_requests_per_s=1.0, pattern="on_off"),
         ),
         seconds=18.0,
-        reading=1.5,
+        reading=1.2,
+        burst=5.0,
         ttft_times=6.0,
         tpot_times=1.5,
     ),
@@ -148,10 +151,11 @@ OFFERS = {
                 _kind("short", 0.5, (24, 60), (80, 120)),
                 _kind("long", 0.5, (200, 350), (6, 12)),
             ),
-            arrivals=Arrivals(rate_requests_per_s=1.0, pattern="on_off", on_s=6.0, off_s=6.0),
+            arrivals=Arrivals(rate_requests_per_s=1.0, pattern="on_off"),
         ),
         seconds=18.0,
-        reading=0.8,
+        reading=1.0,
+        burst=5.0,
         ttft_times=6.0,
         tpot_times=1.3,
     ),
@@ -278,9 +282,20 @@ def _asked(ctx: Context, spec: dict[str, Any]) -> Asked:
     )
     rate = round(offer.reading / quickest, 2) if offer.reading else None
     workload = with_load(
-        asked.workload, rate_requests_per_s=rate, ttft_s=targets.ttft_s, tpot_s=targets.tpot_s
+        _in_bursts(asked.workload, offer.burst * quickest),
+        rate_requests_per_s=rate,
+        ttft_s=targets.ttft_s,
+        tpot_s=targets.tpot_s,
     )
     return replace(asked, workload=workload, targets=targets)
+
+
+def _in_bursts(workload: Workload, on_s: float) -> Workload:
+    """The load on for so long, then off as long; as it is where that is 0."""
+    if not on_s:
+        return workload
+    arrivals = replace(workload.arrivals, on_s=round(on_s, 3), off_s=round(on_s, 3))
+    return replace(workload, arrivals=arrivals)
 
 
 def _name_of(mode: ModePrediction) -> str:
