@@ -269,9 +269,11 @@ def test_curves_are_worked_out_only_for_a_notebook_that_takes_them(
     question = PlanQuestion(boxes=("rtx-4090", "rtx-3090"), link="1Gbit/s", flips=False)
     question = replace(question, prompt_tokens=100, output_tokens=10, users=1)
     plan, asked = make_plan(ctx, question), list[PlanQuestion]()
-    monkeypatch.setattr(
-        "homesplit.stages.plan_entry.curves_of", lambda _ctx, question: asked.append(question)
-    )
+
+    def curves_of(_ctx: Context, question: PlanQuestion) -> None:
+        asked.append(question)
+
+    monkeypatch.setattr("homesplit.stages.plan_entry.curves_of", curves_of)
     path = ctx.paths.notebook
     path.mkdir(parents=True)
     assert keep_with_curves_if_possible(ctx, question, plan) is None and asked == []
