@@ -128,9 +128,9 @@ def second_copy(box: BoxProfile, shape: ModelShape) -> float:
     It does so on a processor with float32 or int8 weights, where those of all linear layers are
     at most a quarter of the memory that is free beside the weights as they came
     (`kernels.copy_fits`); the output head has no copy (`hasten_linears`). A processor that is
-    quick with whole numbers keeps int8 weights once only: there this is the most.
+    quick with whole numbers keeps int8 weights once only.
     """
-    if box.device != "cpu" or shape.dtype != "fp32":
+    if box.device != "cpu" or shape.dtype != "fp32" or (box.vnni and shape.table_bytes):
         return 0.0
     width = DTYPE_BYTES["int8" if shape.table_bytes else "fp32"]
     linear = width * (shape.parameters - shape.embedding_parameters)

@@ -111,6 +111,9 @@ class BoxProfile(Struct, frozen=True, kw_only=True):
     cores_allowed: float | None = None
     """What a quota leaves of the cores, None without one."""
     cpu: str | None = None
+    vnni: bool = False
+    """Whether its processor was seen to multiply whole numbers quicker than floats (VNNI of
+    AVX-512), which the engine then does with int8 weights."""
     accelerators: tuple[Accelerator, ...] = ()
     os: str | None = None
     python: str | None = None

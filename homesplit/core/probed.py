@@ -72,6 +72,7 @@ def box_profile(
         cores=cpu.get("cores"),
         cores_allowed=cpu.get("quota_cores"),
         cpu=cpu.get("model"),
+        vnni=cpu.get("vnni") is True,
         accelerators=tuple(_accelerators(facts)),
         os=system.get("name") or system.get("kernel"),
         python=_python(facts, measured),

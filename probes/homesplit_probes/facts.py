@@ -106,7 +106,10 @@ def parse_system(text: str) -> Dict[str, Optional[str]]:
 
 
 def parse_cpu(text: str) -> Dict[str, Any]:
-    """Model name and usable cores: /proc/cpuinfo or sysctl, `nproc`, control groups' quotas."""
+    """Model name and usable cores: /proc/cpuinfo or sysctl, `nproc`, control groups' quotas.
+
+    `vnni`: whether it multiplies whole numbers 512 bits at a time.
+    """
     names = r"^(?:model name|Model name|Model|Processor|machdep\.cpu\.brand_string)\s*:\s*(.+)$"
     models = [model for model in map(told, re.findall(names, text, re.M)) if model]
     cores = re.search(r"^cores=(\d{1,9})$", text, re.M)
@@ -119,6 +122,7 @@ def parse_cpu(text: str) -> Dict[str, Any]:
         "model": models[0] if models else None,
         "cores": int(cores.group(1)) if cores else None,
         "quota_cores": min(quotas) if quotas else None,
+        "vnni": re.search("^vnni=yes$", text, re.M) is not None,
     }
 
 
@@ -253,7 +257,8 @@ _CPU = (
     'echo "cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"; '
     'groups cpu.max | while read -r d; do echo "quota=$(cat "$d/cpu.max")"; done; '
     "groups cpu.cfs_quota_us cpu | while read -r d; do "
-    'echo "quota=$(cat "$d/cpu.cfs_quota_us") $(cat "$d/cpu.cfs_period_us")"; done'
+    'echo "quota=$(cat "$d/cpu.cfs_quota_us") $(cat "$d/cpu.cfs_period_us")"; done; '
+    "grep -qw avx512_vnni /proc/cpuinfo && echo vnni=yes"
 )
 _MEMORY = (
     "cat /proc/meminfo 2>/dev/null || { sysctl hw.memsize iogpu.wired_limit_mb; vm_stat; }; "

@@ -9,7 +9,14 @@ from msgspec import structs
 
 from homesplit.core.calibration import Calibration
 from homesplit.core.candidates import Asked, build_scene, kv_dtype, room_of, second_copy
-from homesplit.core.cost import INT8_ARITHMETIC, cost_model, placed, run_dtype, why_no_int8
+from homesplit.core.cost import (
+    INT8_ARITHMETIC,
+    INT8_BY_VNNI,
+    cost_model,
+    placed,
+    run_dtype,
+    why_no_int8,
+)
 from homesplit.core.decide import Thinking, decide
 from homesplit.core.machine import BoxProfile
 from homesplit.core.plan import Flip
@@ -95,6 +102,10 @@ def test_a_decode_step_reads_a_quarter_and_multiplies_a_little_slower() -> None:
     )
     assert narrow.shape.step_weight_bytes(1) == wide.shape.step_weight_bytes(1) / 4
     assert narrow.flop_s == pytest.approx(wide.flop_s / INT8_ARITHMETIC)
+    quick = structs.replace(box(), vnni=True)
+    for weights, flop_s in (("int8", wide.flop_s / INT8_BY_VNNI), ("same", wide.flop_s)):
+        made = cost_model(quick, placed(quick, shape(tied=True), weights), kv_dtype="fp32")
+        assert made.flop_s == pytest.approx(flop_s)
     assert narrow.attention_flop_s == pytest.approx(wide.attention_flop_s)
     assert narrow.kv_byte_s == wide.kv_byte_s
 
@@ -120,6 +131,9 @@ def test_a_second_copy_is_counted_where_the_engine_keeps_one(
     one = box(device=device, memory=memory)
     assert second_copy(one, placed(one, shape(tied=True), weights)) == copy
     assert room_of(one, asked(one, weights=weights)).copy == copy
+    quick = structs.replace(one, vnni=True)
+    kept = 0.0 if weights == "int8" else copy
+    assert room_of(quick, asked(quick, weights=weights)).copy == kept
 
 
 @pytest.mark.parametrize(

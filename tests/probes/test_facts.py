@@ -604,6 +604,14 @@ def test_an_arm_processor_without_a_name_in_cpuinfo_has_those_of_lscpu(tmp_path:
     assert told["model"] == "Cortex-X925 + Cortex-A725"
 
 
+def test_a_processor_that_is_quick_with_whole_numbers_is_known(tmp_path: Path) -> None:
+    for flags, vnni in (("avx512f avx512_vnni", True), ("avx_vnni avx512f", False)):
+        (tmp_path / "cpuinfo").write_text(f"flags\t\t: fpu {flags}\n")
+        asked = command("cpu").replace("/proc/cpuinfo", str(tmp_path / "cpuinfo"))
+        known = {"cpu": facts.parse_cpu(said(tmp_path, asked))}
+        assert box_profile("b", None, known, None, at="").vnni is vnni
+
+
 def test_free_disk_space_is_in_bytes_and_unknown_without_an_answer() -> None:
     assert facts.parse_disk("Filesystem 1024-blocks Used Available\n/dev/a 9 2 7 30% /\n") == 7168
     assert facts.parse_disk("") is None
