@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from homesplit.cli.output import add_json, command_context, print_json
@@ -65,10 +66,13 @@ def run(args: argparse.Namespace) -> int:
     )
     ctx = command_context()
     plan = make_plan(ctx, question)
-    if args.json:
-        print_json(plan)
-    else:
-        print("\n".join(plan_lines(plan)), flush=True)
-    # The curves take a moment, and the answer is there.
-    keep_with_curves_if_possible(ctx, question, plan)
+    try:
+        if args.json:
+            print_json(plan)
+        else:
+            print("\n".join(plan_lines(plan)))
+        sys.stdout.flush()
+    finally:
+        # After the answer, for the curves take a moment; also where its reader has gone.
+        keep_with_curves_if_possible(ctx, question, plan)
     return 0
