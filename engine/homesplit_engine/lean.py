@@ -172,7 +172,15 @@ def make_lean(model: Any, plug: Plug) -> LeanModel | None:
         return None
     if any(layer.mlp.config.hidden_act != "silu" for layer in layers):
         return None
+    if len({_sizes(layer.self_attn) for layer in layers}) != 1:
+        return None
     return LeanModel(model, plug)
+
+
+def _sizes(attention: Any) -> tuple[int, ...]:
+    """Of one layer's heads: what is prepared for one layer is used for all, and by no bounds."""
+    products = attention.q_proj, attention.k_proj, attention.v_proj
+    return attention.head_dim, *(product.out_features for product in products)
 
 
 def _window(layer: Any) -> int | None:

@@ -15,7 +15,7 @@ from homesplit_engine.fingerprint import differing
 from homesplit_engine.int8 import INT8_ROWS
 from homesplit_engine.kernels import Int8Linear
 from homesplit_engine.large_pages import LargePages
-from homesplit_engine.lean import LeanLayer
+from homesplit_engine.lean import LeanLayer, make_lean
 from homesplit_engine.model import LoadedModel, ModelError, load_model
 from transformers import AutoModelForCausalLM
 
@@ -114,6 +114,17 @@ def test_lean_layers_give_transformers_own_logits(tmp_path: Path, kind: str) -> 
         expected = own(torch.tensor([prompt_of(TOKENS)])).logits[0]
     # Every query attends to its window only, which is shorter than the prompt for Mistral.
     torch.testing.assert_close(logits_of(loaded), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("product", ["q_proj", "k_proj", "v_proj"])
+def test_layers_of_unlike_heads_are_left_as_they_are(folder: Path, product: str) -> None:
+    model: Any = AutoModelForCausalLM.from_pretrained(str(folder))
+    second = model.model.layers[1].self_attn
+    usual = getattr(second, product)
+    setattr(second, product, torch.nn.Linear(usual.in_features, usual.out_features // 2))
+    assert make_lean(model, Plug()) is None
+    setattr(second, product, usual)
+    assert make_lean(model, Plug()) is not None
 
 
 def test_other_kinds_of_layer_are_left_as_they_are(tmp_path: Path) -> None:
