@@ -86,7 +86,11 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
         flips=(*_flips(asked, scene, outlooks, choice), *_int8(asked, choice, thinking))
         if thinking.flips
         else (),
-        guesses=(*explain.guesses(asked, scene), *explain.auto_ahead(modes)),
+        guesses=(
+            *explain.guesses(asked, scene),
+            *explain.within(modes[0]),
+            *explain.auto_ahead(modes),
+        ),
         weights=explain.weights(asked),
         sources=explain.sources(asked, scene),
         measured_at=seen.at if seen else None,

@@ -264,6 +264,19 @@ def sources(asked: Asked, scene: Scene) -> tuple[str, ...]:
     return tuple(said)
 
 
+def within(chosen: ModePrediction) -> tuple[str, ...]:
+    """How far TTFT and TPOT of what is advised may lie apart, where both ends are known."""
+    told = [
+        f"{name} {say.seconds_span(found.low, found.high)}"
+        for name, found in (("TTFT", chosen.ttft_s), ("TPOT", chosen.tpot_s))
+        if found.low is not None and found.high is not None and found.low < found.high
+    ]
+    if not told:
+        return ()
+    ends = "with steps as short and as long as they may be"
+    return (f"{_capital(chosen.mode)} may get {say.listed(told)}, {ends}.",)
+
+
 def auto_ahead(modes: Sequence[ModePrediction]) -> tuple[str, ...]:
     """A word about `auto` where it is predicted to do clearly better than what is advised."""
     best = modes[0].goodput_requests_per_s or 0.0

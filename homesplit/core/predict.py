@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from homesplit_engine.words import Figures, figures
+from homesplit_engine.words import Figures, Percentiles, figures
 from msgspec import Struct, structs
 
 from homesplit.core.load import Extent, LoadPlan, bounded_load, plan_load
@@ -247,12 +247,7 @@ def prediction(
         kv_wire=setting.kv_wire if arrangement.mode == "split" else None,
         ttft_s=_spread(made.figures.ttft_s, fast.ttft_s.p50, slow.ttft_s.p50),
         tpot_s=_spread(made.figures.tpot_s, fast.tpot_s.p50, slow.tpot_s.p50),
-        stall_s=StallFigures(
-            p50=made.figures.stall_s.p50,
-            p90=made.figures.stall_s.p90,
-            low=fast.stall_s.p90,
-            high=slow.stall_s.p90,
-        ),
+        stall_s=_stalls(made.figures.stall_s, fast.stall_s.p90, slow.stall_s.p90),
         attainment=made.figures.attainment,
         goodput_requests_per_s=goodput,
         capacity_requests_per_s=capacity(scene, arrangement, workload, targets, effort),
@@ -263,10 +258,25 @@ def prediction(
     )
 
 
-def _spread(made: object, low: float | None, high: float | None) -> Spread:
-    p50: float | None = getattr(made, "p50", None)
-    p90: float | None = getattr(made, "p90", None)
-    return Spread(p50=p50, p90=p90, low=low, high=high)
+def _spread(made: Percentiles, low: float | None, high: float | None) -> Spread:
+    ends = _ordered(made.p50, low, high)
+    return Spread(p50=made.p50, p90=made.p90, low=ends[0], high=ends[1])
+
+
+def _stalls(made: Percentiles, low: float | None, high: float | None) -> StallFigures:
+    ends = _ordered(made.p90, low, high)
+    return StallFigures(p50=made.p50, p90=made.p90, low=ends[0], high=ends[1])
+
+
+def _ordered(
+    mid: float | None, fast: float | None, slow: float | None
+) -> tuple[float | None, float | None]:
+    """Least and most of three, an end that is not known left out.
+
+    Quicker boxes do not make all quicker: a prompt that is read sooner hides less of its hand-off.
+    """
+    known = [each for each in (mid, fast, slow) if each is not None]
+    return None if fast is None else min(known), None if slow is None else max(known)
 
 
 def _bounds(

@@ -131,6 +131,14 @@ def test_no_valid_question_gives_a_figure_that_is_not_finite(
     plan = decide(asked, QUICK)
     assert all(math.isfinite(n) for n in numbers(msgspec.to_builtins(plan)))
     assert len(plan.rules) == 8 and plan.recommendation.mode is not None
+    for mode in plan.modes:
+        for found, mid in (
+            (mode.ttft_s, mode.ttft_s.p50),
+            (mode.tpot_s, mode.tpot_s.p50),
+            (mode.stall_s, mode.stall_s.p90),
+        ):
+            ends = [each for each in (found.low, mid, found.high) if each is not None]
+            assert ends == sorted(ends)
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
 
 
@@ -533,6 +541,14 @@ def test_a_box_with_room_for_few_conversations_writes_few_at_once() -> None:
 def test_a_runner_up_that_gets_as_many_is_not_told_to_get_0_percent_more() -> None:
     said = decide(ask(), QUICK).recommendation.runner_up_sentence or ""
     assert "as many" in said and "with more to run" in said and "0%" not in said
+
+
+def test_the_advice_carries_its_interval_and_a_quick_reader_may_make_tokens_slower() -> None:
+    """Over a slow link, what is read in less time hides less of the hand-off."""
+    plan = decide(ask(rate=1e8, work=load(4000, 20)), QUICK)
+    assert any("Colocated may get TTFT" in said and "TPOT" in said for said in plan.guesses)
+    split = next(each for each in plan.modes if each.mode == "split").tpot_s
+    assert (split.low or 0.0) < (split.p50 or 0.0) < (split.high or 0.0)
 
 
 def test_the_plan_names_the_formats_that_it_reckons_with() -> None:
