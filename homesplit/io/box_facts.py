@@ -78,8 +78,8 @@ for p in python3.13 python3.12 python3.11 python3.14 python3; do
   # On a Mac without developer tools this one only asks its user to install them.
   [ "$path" = /usr/bin/python3 ] && [ "$(uname -s)" = Darwin ] &&
     ! xcode-select -p >/dev/null 2>&1 && continue
-  # One that was built without these, or is only a part of one, can't load torch.
-  version=$(within 5 "$path" -I -c 'import bz2, ctypes, lzma, ssl, sys, zlib
+  # One that was built without these, or is only a part of one, can't load torch or transformers.
+  version=$(within 5 "$path" -I -c 'import ctypes, ssl, sys, zlib
 print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
   [ -n "$version" ] || continue
   say python "$version $path"

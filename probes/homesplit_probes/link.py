@@ -385,9 +385,12 @@ def measure(address: str, port: int, token: bytes, say: Say, budget: Budget) -> 
     rates = [answer["out_1"]["value"], answer["in_1"]["value"]]
     if not any(rates) and answer["round_trip"]["p50"]["value"] is not None:
         # All else would wait, too, and for as long.
+        why = answer["out_1"]["why"]
+        if why == NOTHING_LONG:
+            why = "not tried: already one stream carried nothing"
         others = ("out_4", "in_4", "out_busy", "in_busy", "zmq_out", "zmq_in")
         for key in (*others, "sealed_out", "sealed_in"):
-            answer[key] = unknown("not tried: already one stream carried nothing")
+            answer[key] = unknown(why)
         return answer
     slowest = min([rate for rate in rates if rate] or [0.0])
     answer.update(_zmq_figures("sealed", address, port, token, slowest, budget, say))

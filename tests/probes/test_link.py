@@ -110,6 +110,23 @@ def test_a_link_that_carries_only_small_messages_is_told_as_that(
     assert "not tried" in told["sealed_out"]["why"]
 
 
+@pytest.mark.parametrize(("seconds", "why"), [(AMPLE_S, "it went away"), (0.0, OVER)])
+def test_what_kept_the_first_stream_from_being_timed_is_told_of_all_that_is_left_out(
+    seconds: float, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> list[float]:
+        raise OSError("it went away")
+
+    def trips(*_: object) -> list[float]:
+        return [1e-4] * 20
+
+    monkeypatch.setattr(link, "rate_here", gone)
+    monkeypatch.setattr(link, "rate_there", gone)
+    monkeypatch.setattr(link, "round_trips", trips)
+    told = link.measure("127.0.0.1", 1, TOKEN, print, Budget(seconds))
+    assert {told[key]["why"] for key in ("out_1", "out_4", "zmq_in", "sealed_out")} == {why}
+
+
 def test_a_box_that_is_lost_while_the_link_is_measured_leaves_reasons() -> None:
     told = link.measure("127.0.0.1", 1, TOKEN, print, Budget(AMPLE_S))
     figures = [*told["round_trip"].values(), told["out_1"], told["in_busy"], told["zmq_out"]]
