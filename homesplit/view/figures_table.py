@@ -20,11 +20,27 @@ def figure_lines(rows: Rows, width: int = 80) -> list[str]:
     if not rows:
         return []
     made = [*_aligned([list(_HEAD), *(row for named in rows for row in _rows(*named))], width)]
+    made += _wrapped(_token_words(rows), width)
     times = percentile_lines(rows, width)
     if not times:
         return made
-    words = (text for told in table_words(rows) for text in textwrap.wrap(told, max(width, 20)))
+    words = (text for told in table_words(rows) for text in _wrapped(told, width))
     return [*made, "", *times, *words]
+
+
+def _wrapped(told: str, width: int) -> list[str]:
+    return textwrap.wrap(told, max(width, 20))
+
+
+def _token_words(rows: Rows) -> str:
+    """Tokens a second of every set; empty where none is known."""
+    keys = ("goodput_tokens_per_s", "throughput_tokens_per_s")
+    told = [
+        f"{name} " + " of ".join(f"{mark(figures, key)}{value:.3g}" for key, value in known)
+        for name, figures in rows
+        if len(known := [(k, v) for k in keys if (v := figure(figures, k, None)) is not None]) == 2
+    ]
+    return f"Tokens/s inside targets, of all answers: {', '.join(told)}." if told else ""
 
 
 def point_lines(told: Sequence[str], width: int = 80) -> list[str]:

@@ -24,7 +24,10 @@ Kept = tuple[str, ...] | None
 SHARES = (
     ("attainment", "attainment", ""),
     ("goodput_requests_per_s", "goodput", "requests/s"),
+    ("goodput_tokens_per_s", "goodput", "tokens/s"),
+    ("throughput_tokens_per_s", "throughput", "tokens/s"),
 )
+ENERGY = "joules_per_1000_good_tokens"
 COUNTS = ("offered", "completed", "failed", "rejected", "cancelled")
 
 
@@ -166,10 +169,11 @@ def csv_text(pages: Sequence[Page], kept: Kept = None) -> str:
     names = [
         name for key, part in _CSV for name in _with_ends(key if not part else f"{key}_{part}")
     ]
-    writer.writerow([*about, *COUNTS, *names, "estimated", "sentence"])
+    writer.writerow([*about, *COUNTS, *names, ENERGY, "estimated", "sentence"])
     for page in pages:
         for name, figures in drawn_rows(page) or [("", {})]:
             cells = [cell for key, part in _CSV for cell in _csv_cells(figures, key, part)]
+            cells.append(_csv_cells(figures, ENERGY, None)[0])
             counts = [figures.get(count, "") for count in COUNTS]
             who = [
                 page["id"],

@@ -28,6 +28,9 @@ MEASURED: dict[str, Any] = {
     "stall_s": {"p90": 0.0},
     "attainment": 0.9,
     "goodput_requests_per_s": 1.5,
+    "goodput_tokens_per_s": 30.0,
+    "throughput_tokens_per_s": 34.5,
+    "joules_per_1000_good_tokens": 200.0,
     "intervals": {
         "ttft_s_p50": {"low": 0.2, "high": 0.31},
         "attainment": {"low": 0.8, "high": 0.96},
@@ -47,8 +50,13 @@ def test_every_kind_of_entry_has_a_mark_of_its_own() -> None:
 def test_a_prediction_stands_right_under_what_was_measured() -> None:
     predicted = {"ttft_s": {"p50": 0.2, "p90": 0.4}, "attainment": 1.0}
     _, measured, expected = table(page(predicted=predicted))
-    assert measured[0] == "split:whole" and measured[6:] == ["0.9 (0.8 to 0.96)", "1.5"]
-    assert expected[0] == "split:whole, predicted" and expected[6:] == ["1", ""]
+    assert measured[0] == "split:whole" and measured[6:] == [
+        "0.9 (0.8 to 0.96)",
+        "1.5",
+        "30",
+        "34.5",
+    ]
+    assert expected[0] == "split:whole, predicted" and expected[6:] == ["1", "", "", ""]
     _, measured, expected, *_ = percentile_table(measured_rows(page(predicted=predicted)))
     assert measured[:3] == ["TTFT", "split:whole", "0.25 (0.2 to 0.31)"]
     assert expected == ["TTFT", "split:whole, predicted", "0.2", "0.4", "", ""]
@@ -82,6 +90,7 @@ def test_the_csv_has_every_percentile_with_the_ends_of_its_interval() -> None:
     )
     assert (row["ttft_s_p90"], row["ttft_s_p90_low"], row["itl_s_p99"]) == ("0.5", "", "")
     assert (row["attainment"], row["attainment_high"]) == ("0.9", "0.96")
+    assert (row["throughput_tokens_per_s"], row["joules_per_1000_good_tokens"]) == ("34.5", "200.0")
 
 
 def test_pictures_span_their_intervals_and_carry_what_must_be_known_of_them() -> None:

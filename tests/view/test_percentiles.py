@@ -131,6 +131,13 @@ def test_what_served_nobody_has_no_data_and_no_zero() -> None:
     assert figure_lines([]) == [] and percentile_lines([("split", nothing)]) == []
 
 
+def test_tokens_a_second_stand_under_the_counts_and_are_marked_where_they_are_estimated() -> None:
+    rates = {"goodput_tokens_per_s": 6.0, "throughput_tokens_per_s": 12.5}
+    guess = {**figures(0.25, 0.2, 0.3), **rates, "estimated": list(rates)}
+    rows = [("split", guess), ("replica", figures(0.25, 0.2, 0.3))]
+    assert "Tokens/s inside targets, of all answers: split ~6 of ~12.5." in figure_lines(rows)
+
+
 @pytest.mark.parametrize(
     ("count", "said"),
     [
