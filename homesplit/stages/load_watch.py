@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from homesplit.core.events import Event, Progress, RequestDone
+from homesplit.core.events import Event, Progress, RequestDone, StatusSeen
 from homesplit.core.load import LoadPlan
 from homesplit.core.measured import RequestLog
 from homesplit.errors import NotebookError
@@ -21,7 +21,7 @@ FIRST_EVENT_S = 3.0
 LAST_RECORDS_S = 2.0
 """How long to wait after a load for the router's last records."""
 MAX_EVENTS = 500_000
-"""Of one run; the oldest step events beyond it are not kept."""
+"""Of one run; of what comes later only the requests' records and the boxes' state (power) are."""
 
 
 Keep = Callable[[str, Sequence[RequestLog]], Awaitable[None]]
@@ -112,7 +112,7 @@ class EventBox:
     def take(self, event: Event) -> None:
         """Keep one event."""
         self.first.set()
-        if len(self.events) < MAX_EVENTS:
+        if len(self.events) < MAX_EVENTS or isinstance(event, RequestDone | StatusSeen):
             self.events.append(event)
         if isinstance(event, RequestDone):
             self._records.add(event.record.request_id)
