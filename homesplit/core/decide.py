@@ -87,8 +87,8 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
         if thinking.flips
         else (),
         guesses=(
-            *explain.guesses(asked, scene),
             *explain.within(modes[0]),
+            *explain.guesses(asked, scene),
             *explain.auto_ahead(modes),
         ),
         weights=explain.weights(asked),
