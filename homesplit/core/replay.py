@@ -167,13 +167,13 @@ def _blocks(
 ) -> tuple[PromptPart, ...]:
     """A part per hash id, so that equal ids give equal text; the rest is the row's own."""
     left = max(1, int(row.prompt_tokens * scale))
-    each = max(1, int(block_tokens * scale))
+    # Rounded where they end: rounding each by itself would share less than was recorded.
+    ends = [int(place * block_tokens * scale) for place in range(len(row.hash_ids) + 1)]
     parts: list[PromptPart] = []
-    for hash_id in row.hash_ids:
-        if left <= 0:
-            break
-        parts.append(PromptPart(seed=rng.fork(2, hash_id).bits(), tokens=min(each, left)))
-        left -= parts[-1].tokens
+    for hash_id, start, end in zip(row.hash_ids, ends, ends[1:], strict=False):
+        if (tokens := min(end - start, left)) > 0:
+            parts.append(PromptPart(seed=rng.fork(2, hash_id).bits(), tokens=tokens))
+            left -= tokens
     if left > 0:
         parts.append(PromptPart(seed=rng.fork(3, index).bits(), tokens=left))
     return tuple(parts)

@@ -88,6 +88,18 @@ def test_long_requests_are_scaled_by_one_factor_and_that_is_said() -> None:
     assert [r.class_ for r in plan.requests] == ["medium", "short"]
 
 
+@pytest.mark.parametrize("context", [10_240, 1_000, 300, 5])
+def test_a_prompt_that_was_shared_whole_is_shared_whole_however_far_it_is_scaled(
+    context: int,
+) -> None:
+    row = TraceRow(at_s=0.0, prompt_tokens=5120, output_tokens=1, hash_ids=tuple(range(10)))
+    one, other = replay(
+        Trace(name="t", rows=(row, row)), seed=1, max_context_tokens=context
+    ).requests
+    assert one.prompt == other.prompt
+    assert one.prompt_tokens == min(5120, 5120 * context // 5121)
+
+
 def test_the_same_seed_replays_the_same_requests() -> None:
     trace = Trace(name="t", rows=tuple(_row(float(t)) for t in range(5)))
     assert replay(trace, seed=3) == replay(trace, seed=3)
