@@ -174,7 +174,9 @@ def _tile(rows: int) -> Any:
     return made
 
 
-_tile_tall, _tile_8, _tile_4, _tile_2, _tile_1 = (_tile(rows) for rows in (TALL, 8, 4, 2, 1))
+_tile_tall, _tile_8, _tile_4, _tile_3, _tile_2, _tile_1 = (
+    _tile(rows) for rows in (TALL, 8, 4, 3, 2, 1)
+)
 
 
 @njit(**_EXACT)
@@ -213,10 +215,12 @@ def _add_paired(x: Any, x_scales: Any, w: Any, w_scales: Any, out: Any) -> None:
     while m + 4 <= rows:
         _tile_4(x, x_scales, w, w_scales, out, m)
         m += 4
-    while m + 2 <= rows:
+    # Up to four rows a tile waits for its own sums: two small ones take twice as long as one.
+    if m + 3 == rows:
+        _tile_3(x, x_scales, w, w_scales, out, m)
+    elif m + 2 == rows:
         _tile_2(x, x_scales, w, w_scales, out, m)
-        m += 2
-    if m < rows:
+    elif m + 1 == rows:
         _tile_1(x, x_scales, w, w_scales, out, m)
 
 
