@@ -193,11 +193,13 @@ def test_more_memory_never_makes_a_model_unfit(
 @FEW
 @given(bandwidth=st.floats(5e10, 1e12), factor=st.floats(0.1, 1.0))
 def test_a_slower_decode_box_never_improves_tpot(bandwidth: float, factor: float) -> None:
-    def tpot(rate: float) -> float:
-        asked = ask(b=box("b", bandwidth=rate), work=load(500, 30, users=2))
+    def tpot(rate: float, users: int) -> float:
+        asked = ask(b=box("b", bandwidth=rate), work=load(500, 30, users=users))
         return looks(asked, "split")[0].figures.tpot_s.p50 or 0.0
 
-    assert tpot(bandwidth * factor) >= tpot(bandwidth) * 0.999
+    assert tpot(bandwidth * factor, users=1) >= tpot(bandwidth, users=1) * 0.999
+    # Two users meet at other steps where a step takes longer: by chance somewhat less often.
+    assert tpot(bandwidth * factor, users=2) >= tpot(bandwidth, users=2) * 0.95
 
 
 @FEW
