@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +25,7 @@ from homesplit_engine.request import Request
 from homesplit_engine.runner import Runner
 from homesplit_engine.sampling import Row, choose
 from homesplit_engine.trial import try_steps
-from homesplit_engine.wire.messages import SamplingParams
+from homesplit_engine.wire.messages import HandoffSecret, HandoffTarget, SamplingParams
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from tests.engine.fake_device import DEVICE, FakeDeviceMixed, fake_cuda, moved
@@ -283,7 +282,7 @@ def test_a_hand_off_reads_each_layer_behind_the_mark_that_was_made_when_it_was_s
     marks = _Marks()
     pool.threads = marks
     sender = Sender(zmq.Context.instance(), box="a", fingerprint="f", pool=pool, ended=_nothing)
-    outgoing = cast(Outgoing, SimpleNamespace(target=SimpleNamespace(reservation_id="r")))
+    outgoing = Outgoing(request_id="q", target=_target(), prompt_tokens=4, deadline_s=9.0)
     sender.layer_done(outgoing, 0, 0, 4)
     sender.layer_done(outgoing, 1, 0, 4)
     sender.layer_done(outgoing, 1, 4, 4)
@@ -291,6 +290,13 @@ def test_a_hand_off_reads_each_layer_behind_the_mark_that_was_made_when_it_was_s
     assert [note.mark for note in notes if isinstance(note, Layer)] == [1, 2]
     pack(pool, pool.place([0]), Piece(layer=0, layers=2, start=0, end=4), "same", 2)
     assert marks.read == [2]
+
+
+def _target() -> HandoffTarget:
+    secret = HandoffSecret(password="", seal_key=bytes(32))
+    return HandoffTarget(
+        reservation_id="r", box="b", endpoint="", secret=secret, fingerprint="f", cached_tokens=0
+    )
 
 
 class _Marks(Threads):
