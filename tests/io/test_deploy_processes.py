@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from homesplit.errors import DeployError
+from homesplit.errors import DeployError, UnreachableError
 from homesplit.io import remote_process
 from homesplit.io.box_facts import read_facts
 from homesplit.io.local_box import LocalBox
@@ -104,7 +104,7 @@ async def test_a_worker_outlives_the_group_of_the_script_that_started_it(
 ) -> None:
     ready = f"{place.run}/worker.ready"
     await box.write(f"{place.run}/worker.json", f'{{"ready": "{ready}"}}'.encode())
-    with pytest.raises(DeployError):
+    with pytest.raises(UnreachableError, match="ended before it was through"):
         await remote_process.start(_CutOff("localhost"), place, "worker")
     assert await remote_process.wait_ready(box, place, "worker")
 
