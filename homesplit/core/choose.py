@@ -11,6 +11,8 @@ from homesplit.core.workload import Targets
 
 ABOUT_AS_GOOD = 0.97
 """Goodput within 3 % is a tie: what runs of one and the same arrangement differ by."""
+MOST_DOUBT = 0.10
+"""Fits that miss by more than this still don't make everything a tie."""
 CLEARLY_QUICKER = 0.85
 """Where goodput ties without targets, a latency this much lower still decides."""
 
@@ -42,11 +44,14 @@ def choose(outlooks: Sequence[Outlook], targets: Targets) -> Choice:
 def about_as_good(outlooks: Sequence[Outlook], targets: Targets) -> list[Outlook]:
     """Those whose goodput is within 3 % of the best, and whose latency is not clearly worse.
 
+    Where the boxes' fits miss their own steps by more, that is the tie's width instead: a
+    difference that is smaller than what it is made of says nothing.
     Latency only counts where the targets don't already settle it: without targets, or
     where next to nobody is inside them.
     """
     top = max(o.goodput for o in outlooks)
-    near = [o for o in outlooks if o.goodput >= ABOUT_AS_GOOD * top]
+    doubt = min(MOST_DOUBT, max(o.doubt for o in outlooks))
+    near = [o for o in outlooks if o.goodput >= min(ABOUT_AS_GOOD, 1.0 - doubt) * top]
     untargeted = targets.ttft_s is None and targets.tpot_s is None
     if untargeted or top <= 0 or max(o.attainment for o in near) < 0.5:
         quickest = min(o.latency_s for o in near)

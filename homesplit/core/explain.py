@@ -42,17 +42,32 @@ def verdict(
     if reason:
         parts.append(reason)
     if choice.tie and choice.runner_up:
-        parts.append(
-            f"It is a tie with {choice.runner_up.arrangement.mode}, so the simpler one is taken."
-        )
+        parts.append(_tie(best, choice.runner_up))
     if best.arrangement.mode == "colocated" and len(asked.boxes) > 1 and choice.runner_up:
         other = next(b.name for b in asked.boxes if b.name != best.arrangement.first)
-        parts.append(f"Under this load {other} adds nothing.")
+        told = "" if _ahead(choice.runner_up, best) < 0.03 else " that could be told"
+        parts.append(f"Under this load {other} adds nothing{told}.")
     if sustainable is False:
         parts.append(_unsustainable(asked, modes))
     if asked.link is not None and asked.link.loopback:
         parts.append("Both boxes are one machine, so this says nothing of a network.")
     return " ".join(parts)
+
+
+def _tie(best: Outlook, other: Outlook) -> str:
+    ahead, mode = _ahead(other, best), other.arrangement.mode
+    if ahead < 0.03:
+        return f"It is a tie with {mode}, so the simpler one is taken."
+    return (
+        f"It is a tie with {mode}: its lead of {say.percent(ahead)} is less than the "
+        f"{say.percent(best.doubt)} that the boxes' calibration is off by, so the simpler one is "
+        "taken."
+    )
+
+
+def _ahead(one: Outlook, other: Outlook) -> float:
+    """The share of one's goodput that the other lacks."""
+    return 1.0 - other.goodput / one.goodput if one.goodput > 0 else 0.0
 
 
 def _reason(choice: Choice, rules: Sequence[RuleResult]) -> str | None:

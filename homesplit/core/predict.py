@@ -37,6 +37,9 @@ class Outlook(Struct, frozen=True, kw_only=True):
     """What the targets care about: TTFT, TPOT, or the mean time of a whole answer."""
     keeps_up: bool
     """Whether the load is worked off as it comes, and no queue grows."""
+    doubt: float = 0.0
+    """By which share the boxes' fits miss the steps that they were made of, in the median; the
+    greatest of them, 0 where none was fitted."""
 
     @property
     def goodput(self) -> float:
@@ -100,6 +103,7 @@ def outlook(
         latency_s=_latency(made, result, targets),
         # A load that ends is worked off in the end.
         keeps_up=load.closed or extent is not None or _keeps_up(result, load.seconds),
+        doubt=max((box.cost.fit.error_p50 for box in scene.boxes if box.cost.fit), default=0.0),
     )
 
 
