@@ -529,7 +529,8 @@ NOT_MODELLED = (
     "The boxes are deployed while the link carries 1 Gbit/s, so that at 20 Mbit/s the router takes "
     "it for a broken one and gives slow hand-offs up, as it would in service: there a split's TPOT "
     "is lower than predicted. Not modelled: what opening the frames takes of the decode box's "
-    "processor."
+    "processor, and that a reservation waits for that box's steps; on half a core, with answers "
+    "being written there, both make a split's TTFT and TPOT longer than predicted."
 )
 
 
