@@ -8,7 +8,7 @@ from homesplit_engine.records import ModeSetting
 
 from homesplit.core import say
 from homesplit.core.candidates import Asked, commit_of, kv_dtype, longest_tokens
-from homesplit.core.choose import SIMPLICITY, Choice
+from homesplit.core.choose import ABOUT_AS_GOOD, SIMPLICITY, Choice
 from homesplit.core.cost import placed
 from homesplit.core.handoff import COMMIT_S
 from homesplit.core.handoff_fit import HandoffFit
@@ -21,6 +21,8 @@ UNSTEADY = 0.30
 """Samples of one figure that lie further apart, beside their median, were disturbed."""
 SAME = 0.005
 """Rates that differ by less are told as equal."""
+ALIKE = 1.0 - ABOUT_AS_GOOD
+"""A lead up to this is a tie whatever the fits are off by."""
 ROUGH = 0.08
 """A calibration that misses its own steps by more in the median was disturbed."""
 
@@ -45,7 +47,7 @@ def verdict(
         parts.append(_tie(best, choice.runner_up))
     if best.arrangement.mode == "colocated" and len(asked.boxes) > 1 and choice.runner_up:
         other = next(b.name for b in asked.boxes if b.name != best.arrangement.first)
-        told = "" if _ahead(choice.runner_up, best) < 0.03 else " that could be told"
+        told = "" if _ahead(choice.runner_up, best) <= ALIKE else " that could be told"
         parts.append(f"Under this load {other} adds nothing{told}.")
     if sustainable is False:
         parts.append(_unsustainable(asked, modes))
@@ -56,7 +58,7 @@ def verdict(
 
 def _tie(best: Outlook, other: Outlook) -> str:
     ahead, mode = _ahead(other, best), other.arrangement.mode
-    if ahead < 0.03:
+    if ahead <= ALIKE:
         return f"It is a tie with {mode}, so the simpler one is taken."
     return (
         f"It is a tie with {mode}: its lead of {say.percent(ahead)} is less than the "
