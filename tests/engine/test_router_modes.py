@@ -301,7 +301,7 @@ async def test_what_only_one_box_holds_waits_for_it_when_it_is_lost_and_nobody_e
 async def test_the_queue_is_bounded(tmp_path: Path) -> None:
     paused = {"left": stub_settings(pause_at=0)}
     async with rig(tmp_path, boxes=("left",), settings=paused, max_waiting=2) as running:
-        # The router's own first question waits as well, and takes nobody's place.
+        # The router's own first question takes nobody's place.
         waiting = [asyncio.create_task(running.complete(PROMPT, 2)) for _ in range(2)]
 
         async def both_wait() -> bool:
