@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from homesplit_engine.router.body import ChatBody, CompletionBody, completion_wish, parse
+from homesplit_engine.router.template import ChatTemplate
+from homesplit_engine.router.uncarried import UNCARRIED, refuse_uncarried
 
 from tests.engine.router_kit import Rig, rig, stub_settings
 
@@ -28,6 +30,7 @@ BOTH: dict[str, list[Any]] = {
     "stop": [3, ["a"] * 17, "a" * 1001],
     "stop_token_ids": ["x", [-1], [1] * 65],
     "ignore_eos": ["yes"],
+    "min_tokens": [-1, 3, "x"],
     "repetition_penalty": [0, -1, 1e9],
     "presence_penalty": [2.1, -2.1],
     "frequency_penalty": [2.1, -2.1],
@@ -46,7 +49,9 @@ OWN: dict[str, dict[str, list[Any]]] = {
         ],
         "logprobs": [3],
         "top_logprobs": [1, "x"],
-        "tools": ["x"],
+        "tools": ["x", [{"type": "function", "function": {"name": "look"}}]],
+        "tool_choice": ["required", {"type": "function", "function": {"name": "look"}}, 3],
+        "reasoning_effort": ["high", 3],
         "add_generation_prompt": [3],
         "chat_template_kwargs": [3],
     },
@@ -54,6 +59,7 @@ OWN: dict[str, dict[str, list[Any]]] = {
         "prompt": [3, "", [], [1.5], [-1], [10**9], ["a"] * 65, "a" * 5000, [7] * 5000],
         "logprobs": [21, -1, True],
         "echo": [True, "x"],
+        "best_of": [2, 0, "x"],
     },
 }
 """By door and field: values that this door refuses."""
@@ -83,6 +89,77 @@ async def test_every_field_with_a_wrong_value_is_named_in_param_and_message(
                 told = (field, str(value)[:40], error)
                 assert status == (404 if value == "gpt-9" else 400), told
                 assert error["param"] == field and field in error["message"], told
+
+
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+ASKING: dict[str, Any] = {
+    "logit_bias": {"50": -100},
+    "response_format": SCHEMA,
+    "function_call": {"name": "look"},
+    "modalities": ["text", "audio"],
+    "skip_special_tokens": False,
+    "spaces_between_special_tokens": False,
+    "verbosity": "high",
+}
+"""What asks for another answer in fields that no box obeys; in all others 0.5 does."""
+NEUTRAL: dict[str, list[Any]] = {
+    "logit_bias": [{}, {"50": 0}, []],
+    "response_format": [{"type": "text"}],
+    "function_call": ["auto"],
+    "modalities": [["text"]],
+    "skip_special_tokens": [True],
+    "spaces_between_special_tokens": [True],
+    "verbosity": ["medium"],
+    "repeat_penalty": [1, 1.0],
+    "use_beam_search": [False],
+    "length_penalty": [1.0],
+    "n_predict": [-1],
+    "guided_json": [""],
+}
+"""What clients send in those fields who ask for nothing."""
+
+
+@pytest.mark.parametrize("door", [CHAT, PLAIN])
+async def test_a_field_that_no_box_obeys_is_refused_by_name_unless_it_asks_for_nothing(
+    tmp_path: Path, door: str
+) -> None:
+    harmless = {name: values[0] for name, values in NEUTRAL.items()}
+    nothing = {name: None for name in UNCARRIED if name not in harmless}
+    plain = DOORS[door] | {"max_tokens": 2}
+    async with rig(tmp_path, boxes=("left",)) as running:
+        for field in UNCARRIED:
+            status, error = await refused(running, door, plain | {field: ASKING.get(field, 0.5)})
+            assert status == 400, field
+            assert error["param"] == field and f"`{field}`" in error["message"]
+        for bodies in (
+            {"user": "u", "store": True, "metadata": {}},
+            harmless,
+            nothing,
+            BESIDE[door],
+        ):
+            status, answer = await running.post(door, plain | bodies)
+            assert status == 200, (bodies, answer)
+    for field, values in NEUTRAL.items():
+        for value in values:
+            refuse_uncarried(json.dumps({field: value}).encode())
+
+
+BESIDE: dict[str, dict[str, Any]] = {
+    CHAT: {
+        "tools": [{"type": "function", "function": {"name": "look"}}],
+        "tool_choice": "none",
+        "reasoning_effort": "medium",
+        "ignore_eos": True,
+        "min_tokens": 2,
+    },
+    PLAIN: {"n": 2, "best_of": 2, "min_tokens": 0},
+}
+"""What asks for nothing beside the other fields."""
+
+
+def test_tools_and_effort_are_told_to_a_template_that_knows_them() -> None:
+    template = ChatTemplate("{{ tools[0].name }} {{ reasoning_effort }}", {})
+    assert template.render([], tools=[{"name": "look"}], reasoning_effort="high") == "look high"
 
 
 ODD: list[tuple[str, Any, str | None]] = [

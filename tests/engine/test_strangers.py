@@ -22,6 +22,7 @@ from homesplit_engine.keys import make_keys
 from homesplit_engine.router.answer import Reader
 from homesplit_engine.router.door_log import MOST_LINES
 from homesplit_engine.router.door_log import NAME as DOOR
+from homesplit_engine.router.uncarried import UNCARRIED
 from homesplit_engine.wire.messages import Cancel, Hello, encode
 from homesplit_engine.wire.sockets import connecting_socket
 
@@ -69,6 +70,7 @@ FIELDS = (
     *("top_p", "top_k", "min_p", "seed", "n", "stop", "stop_token_ids", "ignore_eos"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty", "stream"),
     *("stream_options", "logprobs", "top_logprobs", "tools", "chat_template_kwargs"),
+    *("tool_choice", "reasoning_effort", "min_tokens", "best_of", *UNCARRIED),
 )
 
 

@@ -1,4 +1,7 @@
-"""Request bodies of the OpenAI API: typed, bounded, unknown fields ignored."""
+"""Request bodies of the OpenAI API: typed, bounded, unknown fields ignored.
+
+Known fields that no box obeys are refused: `uncarried.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from homesplit_engine.router.errors import bad_request
+from homesplit_engine.router.uncarried import uncarried
 from homesplit_engine.wire.messages import SamplingParams
 
 MAX_CHOICES = 16
@@ -54,6 +58,8 @@ class _Body(Struct, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    """Carried where nothing but its length ends the answer: it asks for nothing then."""
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -68,6 +74,9 @@ class ChatBody(_Body, frozen=True, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    """Tools and effort are told to the template: it makes them part of the prompt."""
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -78,6 +87,7 @@ class CompletionBody(_Body, frozen=True, kw_only=True):
     prompt: Any
     logprobs: int | None = None
     echo: bool | None = None
+    best_of: int | None = None
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -138,10 +148,24 @@ def chat_wish(body: ChatBody) -> Wish:
     return _wish(body, logprobs, None, "messages")
 
 
+def wanted_tools(body: ChatBody) -> list[dict[str, Any]] | None:
+    """The tools that the prompt is to name; raises ApiError 400 where a call would be forced."""
+    if body.tool_choice == "none":
+        return None
+    if body.tool_choice not in (None, "auto"):
+        raise bad_request(
+            "`tool_choice` may be 'auto' or 'none': no model is made to call a tool here.",
+            param="tool_choice",
+        )
+    return body.tools or None
+
+
 def completion_wish(body: CompletionBody) -> Wish:
     """What a completion body asks for; raises ApiError 400."""
     if body.echo:
         raise bad_request("`echo` is not offered: the prompt is not repeated.", param="echo")
+    if body.best_of not in (None, body.n or 1):
+        raise uncarried("best_of")
     logprobs = body.logprobs
     if logprobs is not None:
         logprobs = _bounded("logprobs", logprobs, 0, MAX_TOP_LOGPROBS)
@@ -154,6 +178,10 @@ def _wish(body: _Body, logprobs: int | None, default_tokens: int | None, prompt_
         asked: int | None = getattr(body, name)
         if asked is not None:
             length_field, max_tokens = name, _bounded(name, asked, 1, 2**31)
+    if _bounded("min_tokens", body.min_tokens or 0, 0, max_tokens or 2**31) and (
+        not body.ignore_eos or body.stop or body.stop_token_ids
+    ):
+        raise uncarried("min_tokens")
     options = body.stream_options or StreamOptions()
     return Wish(
         model=body.model,

@@ -22,6 +22,7 @@ from homesplit_engine.router.body import (
     completion_wish,
     parse,
     prompts_of,
+    wanted_tools,
 )
 from homesplit_engine.router.errors import ApiError, bad_request
 from homesplit_engine.router.shapes import (
@@ -33,6 +34,7 @@ from homesplit_engine.router.shapes import (
     usage,
 )
 from homesplit_engine.router.template import ChatTemplate, no_template
+from homesplit_engine.router.uncarried import refuse_uncarried
 
 BODY_S = 30.0
 """How long a client may take to send its body."""
@@ -99,6 +101,7 @@ class Doors:
         received_s = time.monotonic()
         body = parse(raw, ChatBody)
         wish = self._checked(request, chat_wish(body))
+        refuse_uncarried(raw)
         prompt = await self._chat_ids(body, wish, len(raw))
         shape = ChatShape(
             request[REQUEST_ID], self._model, self._reader.tokenizer, wish.logprobs is not None
@@ -113,8 +116,9 @@ class Doors:
         def work() -> list[int]:
             text = template.render(
                 body.messages,
-                tools=body.tools,
+                tools=wanted_tools(body),
                 add_generation_prompt=body.add_generation_prompt,
+                reasoning_effort=body.reasoning_effort,
                 extra=body.chat_template_kwargs,
             )
             return self._reader.encode(text, wish, add_special_tokens=False)
@@ -127,6 +131,7 @@ class Doors:
         received_s = time.monotonic()
         body = parse(raw, CompletionBody)
         wish = self._checked(request, completion_wish(body))
+        refuse_uncarried(raw)
         prompts = [await self._reader.token_ids(one, wish) for one in prompts_of(body.prompt)]
         shape = CompletionShape(
             request[REQUEST_ID], self._model, self._reader.tokenizer, wish.logprobs is not None

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, cast
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
@@ -19,6 +20,8 @@ from homesplit_engine.router.body import Message
 from homesplit_engine.router.errors import ApiError, bad_request
 
 MAX_TEMPLATE_BYTES = 2**20
+COMMON_EFFORTS = ("none", "minimal", "medium")
+"""What a model that has no such thing does anyway, and OpenAI's default."""
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
 
@@ -60,6 +63,7 @@ class ChatTemplate:
         self._special = special
         try:
             self._template = environment.from_string(source)
+            self._names = jinja2.meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise ConfigError(f"the model's chat template can't be read: {error}") from error
 
@@ -69,10 +73,16 @@ class ChatTemplate:
         *,
         tools: list[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        reasoning_effort: str | None = None,
         extra: dict[str, Any] | None = None,
     ) -> str:
         """The prompt of a conversation; raises ApiError 400 when the template refuses it."""
+        self._refuse_unknown("tools", bool(tools))
+        known_effort = reasoning_effort in (None, *COMMON_EFFORTS)
+        self._refuse_unknown("reasoning_effort", not known_effort)
+        effort = {} if reasoning_effort is None else {"reasoning_effort": reasoning_effort}
         values: dict[str, Any] = {
+            **effort,
             **self._special,
             **(extra or {}),
             "messages": [_plain(message) for message in messages],
@@ -86,6 +96,15 @@ class ChatTemplate:
             raise bad_request(
                 f"The model's chat template refuses these `messages`: {error}", param="messages"
             ) from error
+
+    def _refuse_unknown(self, field: str, asked: bool) -> None:
+        """Raises ApiError 400 when the template would leave out what was asked for."""
+        if asked and field not in self._names:
+            raise bad_request(
+                f"This model's chat template knows no `{field}`, and without it the answer would "
+                "be another one. Leave it out.",
+                param=field,
+            )
 
 
 def _plain(message: Message) -> dict[str, Any]:
