@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from homesplit_engine.policy import Decision
-from homesplit_engine.records import ModeSetting, Sending
+from homesplit_engine.records import ModeSetting, Sending, TransferEvent
 from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Order, Stopping
 from homesplit_engine.router.errors import ApiError
 from homesplit_engine.router.flight import Flight
 from homesplit_engine.router.handover import Way
 from homesplit_engine.wire.messages import (
+    Committed,
+    HandoffReport,
     HandoffSecret,
     HandoffTarget,
     Reserve,
@@ -201,6 +203,16 @@ class TwoBoxes(OneBox):
         self.slow.append(bytes_per_s)
 
 
+async def read_on_a(base: TwoBoxes, flight: Flight) -> str:
+    """Box `b` keeps room and `a` is asked to read; the wire id that both know it by."""
+    wire_id = (await base.reserves.get()).request_id
+    secret = HandoffSecret(password="", seal_key=b"")
+    reserved = Reserved(request_id=wire_id, reservation_id="", cached_tokens=0, secret=secret)
+    flight.inbox.put_nowait(("b", wire_id, reserved))
+    assert (await base.sent.get()).handoff is not None
+    return wire_id
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["it stands still", "nobody knows"])
 async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it_goes_on(
     told: bool,
@@ -208,12 +220,7 @@ async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it
     base = TwoBoxes()
     flight = Flight(base, order(token_ids=[1, 2, 3], sampling=SamplingParams(max_tokens=9)))
     first = asyncio.create_task(flight.next_piece())
-    wire_id = (await base.reserves.get()).request_id
-    secret = HandoffSecret(password="", seal_key=b"")
-    reserved = Reserved(request_id=wire_id, reservation_id="", cached_tokens=0, secret=secret)
-    flight.inbox.put_nowait(("b", wire_id, reserved))
-    submit = await base.sent.get()
-    assert submit.handoff is not None
+    wire_id = await read_on_a(base, flight)
     base.detection_s = 1e-9  # from here on nothing may stand still
     sending = Sending(request_id=wire_id, left_bytes=10**6)
     if told:
@@ -228,3 +235,30 @@ async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it
     assert "not a byte of it arrived" in base.faults[0] and len(base.slow) == 1
     say(flight, again.request_id, 1)
     assert await second is not None
+
+
+async def test_a_senders_account_that_comes_with_the_last_token_is_in_the_record() -> None:
+    base = TwoBoxes()
+    flight = Flight(base, order(token_ids=[1, 2, 3], sampling=SamplingParams(max_tokens=2)))
+    first = asyncio.create_task(flight.next_piece())
+    wire_id = await read_on_a(base, flight)
+    say(flight, wire_id, 0)
+    assert await first is not None
+    flight.inbox.put_nowait(("b", wire_id, Committed(request_id=wire_id, bytes=8, tokens=3)))
+    say(flight, wire_id, 1, "length")
+    event = TransferEvent(
+        box_from="a",
+        box_to="b",
+        request_id=wire_id,
+        start_s=0.0,
+        end_s=1.0,
+        bytes=8,
+        tokens=3,
+        exposed_s=0.5,
+    )
+    flight.inbox.put_nowait(("a", wire_id, HandoffReport(event=event)))
+    assert await flight.next_piece() is not None
+    assert await flight.next_piece() is None
+    flight.end()
+    assert not flight.story.awaits_report
+    assert flight.record("completed", None).handoff_bytes == 8

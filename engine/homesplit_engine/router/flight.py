@@ -416,6 +416,11 @@ class Flight:
 
     def end(self) -> None:
         """Nothing more is wanted: what still runs anywhere is cancelled."""
+        while not self.inbox.empty():
+            # The sender's account may have come when nobody waited for a word any more.
+            item = self.inbox.get_nowait()[2]
+            if isinstance(item, HandoffReport):
+                self.story.transferred(item)
         if self.finish_reason is None:
             self._withdraw()
         self.ended = True
