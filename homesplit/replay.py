@@ -169,6 +169,10 @@ class Replay(Controller):
         self.fail("notebook", UsageError(why, do_next="Start homesplit without --replay."))
         return None
 
+    async def looked_at(self, entry_id: str) -> Opened | None:
+        """There is nothing to look at."""
+        return None
+
 
 def _without_gaps(recorded: Sequence[tuple[float, Event]]) -> tuple[tuple[float, Event], ...]:
     """The same events with long silences cut short."""

@@ -57,13 +57,23 @@ class Notes(Base):
 
     async def opened(self, entry_id: str) -> Opened | None:
         """One entry with its records and notes; None (and the failure told) when unreadable."""
-        module = stage_module("notebook")
         try:
-            entry, raw = await asyncio.to_thread(module.show_entry, self.context(), entry_id)
-            notes = await asyncio.to_thread(module.notes_on, self.context(), entry.id)
+            return await self._entry(entry_id)
         except HomesplitError as error:
             self.fail("notebook", error)
             return None
+
+    async def looked_at(self, entry_id: str) -> Opened | None:
+        """The same for who only passes it: what can't be read is told once it is opened."""
+        try:
+            return await self._entry(entry_id)
+        except HomesplitError:
+            return None
+
+    async def _entry(self, entry_id: str) -> Opened:
+        module = stage_module("notebook")
+        entry, raw = await asyncio.to_thread(module.show_entry, self.context(), entry_id)
+        notes = await asyncio.to_thread(module.notes_on, self.context(), entry.id)
         return Opened(entry=entry, raw=raw, notes=tuple(note.sentence for note in notes))
 
     def add_note(self, text: str, entry_id: str | None = None) -> None:

@@ -23,8 +23,10 @@ CANDIDATES = (
 )
 
 MOST_PLACES = 3
-WIDEST = 36
+WIDEST = 64
 """Cells of a column, however wide the screen is."""
+BARRED, FIGURE = 36, 14
+"""Cells from which on a column has a bar behind each figure, and those of the figure."""
 ROOMY = 18
 """Cells from which on a column says in full how prompts are read."""
 
@@ -61,12 +63,43 @@ def table(state: RunState, width: int, *, tall: bool = True) -> Lines:
         unit, show = ("", usual) if usual else rates_in_one_unit(_goodputs(state, columns))
         name = f"{name} {unit}".rstrip()
         rows.extend(apart)
-        rows.append(_measured_row(name, columns, measured, show, best, label, cell))
-        rows.append(_predicted_row(state, columns, predicted, show, label, cell))
+        top = _top(state, columns, measured, predicted) if cell >= BARRED else None
+        rows.append(_measured_row(name, columns, measured, show, best, label, cell, top))
+        rows.append(_predicted_row(state, columns, predicted, show, label, cell, top))
     rows.extend(apart)
     rows.append(_count_row(columns, label, cell))
-    rows.append(_bar_row(columns, label, cell))
+    if cell < BARRED:
+        rows.append(_bar_row(columns, label, cell))
     return tuple(crop(row, width) for row in rows)
+
+
+def meaning(width: int) -> Lines:
+    """What the rows stand for, for who has not read of them before."""
+    rows: list[Line] = [line(Span("What the rows mean", "strong"))]
+    for name, told in _MEANINGS:
+        head, blank = fit(line(Span(name, "key")), 22), (Span(" " * 22),)
+        parts = wrap(told, max(width - 22, 20), "dim")
+        rows.extend((*(head if n == 0 else blank), *part) for n, part in enumerate(parts))
+    return tuple(rows)
+
+
+_MEANINGS = (
+    (
+        "TTFT",
+        "How long a user waits for the first token. p50: half of them wait less; p90: nine in ten.",
+    ),
+    ("TPOT", "The time for each token after that: how quickly an answer is written."),
+    (
+        "stalled",
+        "How long an answer stood still beyond its target for a token, all its stalls together.",
+    ),
+    ("inside targets", "The share of all requests sent that were answered within both targets."),
+    ("goodput", "Requests answered within both targets, in each second. The verdict goes by it."),
+    (
+        "meas., pred.",
+        "What came out, and what the advice had predicted. The measurement has the last word.",
+    ),
+)
 
 
 Column = tuple[str, str, CompareRun | None]
@@ -172,35 +205,62 @@ def _measured_row(
     better: int,
     label: int,
     cell: int,
+    top: float | None,
 ) -> Line:
     values = [measured(run) if run is not None else None for _, _, run in columns]
     known = [value for value in values if value is not None]
-    best = (max(known) if better > 0 else min(known)) if len(known) > 1 else None
+    # Where all are alike there is no best.
+    best = (max(known) if better > 0 else min(known)) if len(set(known)) > 1 else None
     parts = [*fit(line(Span(f"{name:<16}", "strong"), Span("meas.", "dim")), label)]
     for value, (_, _, run) in zip(values, columns, strict=True):
         text = show(value) if run is not None else "…"
         first = value is not None and value == best
-        parts.extend(
-            fit(
-                line(
-                    Span("  "),
-                    Span(text, "strong" if first else ""),
-                    Span(" ✓" if first else "", "good"),
-                ),
-                cell,
-            )
+        told = line(
+            Span("  "),
+            Span(text, "strong" if first else ""),
+            Span(" ✓" if first else "", "good"),
         )
+        parts.extend(_barred(told, value, top, "good" if first else "key", cell))
     return tuple(parts)
 
 
 def _predicted_row(
-    state: RunState, columns: tuple[Column, ...], key: str, show: Show, label: int, cell: int
+    state: RunState,
+    columns: tuple[Column, ...],
+    key: str,
+    show: Show,
+    label: int,
+    cell: int,
+    top: float | None,
 ) -> Line:
     parts = [*fit(line(" " * 16, Span("pred.", "dim")), label)]
     for mode, prefill, run in columns:
         value = _predicted(state, mode, prefill, run, key)
-        parts.extend(fit(line("  ", Span(show(value), "dim")), cell))
+        told = line("  ", Span(show(value), "dim"))
+        parts.extend(_barred(told, value, top, "dim", cell))
     return tuple(parts)
+
+
+def _barred(told: Line, value: float | None, top: float | None, role: str, cell: int) -> Line:
+    """A figure, and behind it a bar against the largest of its kind where there is room."""
+    if top is None or value is None:
+        return fit(told, cell)
+    return (
+        *fit(told, FIGURE),
+        *fit(bar(value / top if top else 0, cell - FIGURE - 3, role), cell - FIGURE),
+    )
+
+
+def _top(
+    state: RunState,
+    columns: tuple[Column, ...],
+    measured: Callable[[CompareRun], float | None],
+    key: str,
+) -> float:
+    """The largest of a kind of figure, measured or predicted, that the bars are drawn against."""
+    found = [measured(run) for _, _, run in columns if run is not None]
+    found += [_predicted(state, mode, prefill, run, key) for mode, prefill, run in columns]
+    return max((value for value in found if value is not None), default=0.0)
 
 
 def _predicted(

@@ -6,9 +6,11 @@ import math
 
 from homesplit.core.plan_map import NOBODY, PlanMap
 from homesplit.view import numbers
-from homesplit.view.spans import Line, Lines, Span, crop, fit, line
+from homesplit.view.spans import Line, Lines, Span, crop, fit, flow, line
 
 LABEL = 13
+LEAST_LEGEND = 50
+"""Characters behind the labels from which on the legend stands there."""
 _ROLES = {"colocated": "prefill", "replica": "decode", "split": "handoff"}
 _SHORT = {"colocated": "one", "replica": "copy", "split": "split", NOBODY: "none"}
 OTHERS = {"users": "users", "requests/s": "load", "bytes/s": "link"}
@@ -33,8 +35,7 @@ def plan_map(shown: PlanMap | None, width: int) -> Lines:
         role = "strong" if column == here_column else "dim"
         foot.extend(fit(line(Span(_tokens(tokens), role)), cell))
     rows.append(crop(tuple(foot), width))
-    rows.append(crop(_legend(shown), width))
-    return tuple(rows)
+    return (*rows, *_legend(shown, width))
 
 
 def _cell(mode: str | None, here: bool, width: int) -> Line:
@@ -71,18 +72,19 @@ def _nearest(values: tuple[float, ...] | tuple[int, ...], here: float) -> int:
     )
 
 
-def _legend(shown: PlanMap) -> Line:
-    hopeless = any(NOBODY in row for row in shown.cells)
-    return line(
-        Span("  " if hopeless else " " * LABEL),
-        Span("one", "prefill"),
-        Span(" box  " if hopeless else " box (colocated)  ", "dim"),
-        Span("copy", "decode"),
-        Span(" on each  " if hopeless else " on each (replica)  ", "dim"),
-        Span("split  ", "handoff"),
-        Span("none inside the targets  " if hopeless else "", "faint"),
-        Span("[you are here]", "!key"),
-    )
+def _legend(shown: PlanMap, width: int) -> Lines:
+    """What the words stand for, each with its meaning, in as many lines as that takes."""
+    words: list[Line] = [
+        line(Span("one", "prefill"), Span(" box (colocated)", "dim")),
+        line(Span("copy", "decode"), Span(" on each (replica)", "dim")),
+        line(Span("split", "handoff")),
+        line(Span("[you are here]", "!key")),
+    ]
+    if any(NOBODY in row for row in shown.cells):
+        words.insert(3, line(Span("none inside the targets", "faint")))
+    room = max(width - LABEL, 1)
+    indent, rows = (LABEL, flow(words, room)) if room >= LEAST_LEGEND else (0, flow(words, width))
+    return tuple((Span(" " * indent), *row) for row in rows)
 
 
 def title(shown: PlanMap | None) -> str:

@@ -80,6 +80,18 @@ def wrap(text: str, width: int, role: str = "", *, limit: int | None = None) -> 
     return tuple(crop(line(Span(one, role)), width) for one in lines)
 
 
+def flow(words: Sequence[Line], width: int, gap: int = 2) -> Lines:
+    """Short lines one after the other, in a new row where the next would not fit whole."""
+    rows: list[Line] = []
+    for word in words:
+        longer = (*rows[-1], Span(" " * gap), *word) if rows else word
+        if rows and width_of(longer) <= width:
+            rows[-1] = longer
+        else:
+            rows.append(crop(word, width))
+    return tuple(rows)
+
+
 def beside(blocks: Sequence[tuple[Lines, int]], gap: int = 2) -> Lines:
     """Blocks of lines next to each other, each padded to its width."""
     height = max((len(block) for block, _ in blocks), default=0)

@@ -97,10 +97,14 @@ def timeline(
     return tuple(crop(row, width) for row in rows)
 
 
-def newest_stall(watch: Watch, now_s: float, window_s: float) -> Stall | None:
-    """The newest stall that the window shows, None when there is none."""
+def telling_stall(watch: Watch, now_s: float, window_s: float) -> Stall | None:
+    """The newest of the long stalls that the window shows, None when there is none.
+
+    A moment's delay after it must not hide a wait of seconds while that is still to be seen.
+    """
     found = watch.stalls_since(now_s - window_s, now_s)
-    return found[-1] if found else None
+    longest_s = max((one.length_s for one in found), default=0.0)
+    return next((one for one in reversed(found) if one.length_s >= longest_s / 2), None)
 
 
 def _labelled(box: str, what: str, cells: list[Cell], lost: bool) -> Line:

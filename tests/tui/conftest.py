@@ -100,6 +100,10 @@ class Recorded(Replay):
         )
         return Opened(entry=entry, raw={"split round 1": ({"id": 1},)}, notes=("Borea was warm.",))
 
+    async def looked_at(self, entry_id: str) -> Opened | None:
+        """The same."""
+        return await self.opened(entry_id)
+
     def toggle_load(self) -> None:
         """Only kept."""
         self.commands.append("load")

@@ -350,6 +350,25 @@ async def test_an_entry_opens_to_its_chart_and_its_notes(make_app: MakeApp) -> N
         assert "Borea was warm." in shown
 
 
+@pytest.mark.parametrize(("size", "has_room"), [((120, 60), True), ((120, 40), False)])
+async def test_where_there_is_room_the_entry_under_the_cursor_stands_open_below_the_list(
+    make_app: MakeApp, size: tuple[int, int], has_room: bool
+) -> None:
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "6")
+        await app.workers.wait_for_complete()
+        await settled(pilot)
+        assert ("Borea was warm." in picture(app)) is has_room
+        assert app.screen.query_one("#in-full").display is not has_room
+        await pilot.resize_terminal(120, 40)
+        await settled(pilot)
+        await app.workers.wait_for_complete()
+        await settled(pilot)
+        assert "Borea was warm." not in picture(app)
+        assert app.screen.query_one("#in-full").display
+
+
 async def test_an_entry_is_repeated_only_after_a_yes(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(120, 40)) as pilot:

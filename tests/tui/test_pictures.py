@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from homesplit.view import road
 from tests.tui.conftest import MakeApp
-from tests.tui.test_flows import press
+from tests.tui.test_flows import press, settled
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 
@@ -21,5 +21,7 @@ def test_screen_looks_as_kept(
 ) -> None:
     async def go(pilot: Pilot[None]) -> None:
         await press(pilot, str(road.SCREENS.index(name) + 1))
+        await pilot.app.workers.wait_for_complete()
+        await settled(pilot)
 
     assert snap_compare(make_app(), terminal_size=size, run_before=go)

@@ -160,9 +160,10 @@ def test_the_map_tells_where_nobody_is_inside_the_targets(width: int) -> None:
     hopeless = structs.replace(shown, cells=((NOBODY, *shown.cells[0][1:]), *shown.cells[1:]))
     rows = map_view.plan_map(hopeless, width)
     assert max(map(width_of, rows)) <= width
-    assert "none" in text(rows[:-2])
-    if width >= 90:
-        assert "none inside the targets [you are here]" in text(rows[-1:])
+    told = text(rows)
+    for word in ("one box (colocated)", "copy on each (replica)", "none inside the targets"):
+        assert word in told
+    assert told.endswith("[you are here]")
 
 
 def test_an_empty_chart_says_why() -> None:

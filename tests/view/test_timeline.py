@@ -9,7 +9,7 @@ from homesplit.core.engine_state import MENDED, Engine, after
 from homesplit.view import timeline
 from homesplit.view.spans import plain
 from homesplit.view.watch import Watch
-from tests.view.steps import decode, prefill
+from tests.view.steps import decode, prefill, record
 
 
 def drawn(*told: events.EngineEvent, now_s: float = 10.0, width: int = 28) -> list[str]:
@@ -58,3 +58,20 @@ def test_a_wait_is_drawn_with_its_length() -> None:
         in drawn(decode(0, 1, "r1"), prefill(1, 9, "r2", 500), decode(9, 9.05, "r1"), width=80)[2]
     )
     assert "╌" in rows[2]
+
+
+def test_a_moments_delay_does_not_hide_a_long_wait_that_is_still_to_be_seen() -> None:
+    told = (decode(0, 1, "r1"), prefill(1, 4, "r2", 500), decode(4, 4.05, "r1"))
+    short = (decode(4.05, 4.25, "r1"), record("r1", 4.25))
+    watch, engine = Watch(), after(Engine(), (*told, *short))
+    watch.take(engine, 0.1)
+    lengths = {
+        now_s: round(stall.length_s, 2)
+        for now_s in (5.0, 12.0)
+        if (stall := timeline.telling_stall(watch, now_s, 8.0)) is not None
+    }
+    assert lengths == {5.0: 3.05, 12.0: 3.05}
+    seen = timeline.telling_stall(watch, 12.2, 8.0)
+    assert seen is not None
+    assert round(seen.length_s, 2) == 0.2
+    assert timeline.telling_stall(watch, 40.0, 8.0) is None

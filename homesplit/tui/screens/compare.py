@@ -10,10 +10,10 @@ from textual.containers import Vertical, VerticalScroll
 from homesplit.tui.screens.base import LongWork, StageScreen
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import compare, road
-from homesplit.view.spans import Lines
+from homesplit.view.spans import EMPTY, Lines
 
-TALL = 34
-"""Rows from which on the figures stand apart."""
+TALL, TOWERING = 34, 50
+"""Rows from which on the figures stand apart, and from which on their meaning is told below."""
 
 
 class CompareScreen(StageScreen):
@@ -39,7 +39,9 @@ class CompareScreen(StageScreen):
             yield LinesView(self._table, id="table")
 
     def _table(self, width: int, height: int) -> Lines:
-        return compare.table(self.state, width, tall=self.size.height >= TALL)
+        tall = self.size.height
+        table = compare.table(self.state, width, tall=tall >= TALL)
+        return (*table, EMPTY, *compare.meaning(width)) if tall >= TOWERING else table
 
     def show_body(self) -> None:
         """Verdict and table as they are now."""

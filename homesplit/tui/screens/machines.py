@@ -15,13 +15,17 @@ from homesplit.tui.screens.dialogs import Ask
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.tui.widgets.rows import Rows
 from homesplit.view import machines
-from homesplit.view.spans import Lines, wrap
+from homesplit.view.measured_how import measured_how
+from homesplit.view.spans import EMPTY, Lines, wrap
 
 LIST_SHARE = 40
 """Per cent of the screen's height that the list may take; beyond that it scrolls."""
 
 TALL = 34
 """Rows from which on a figure has a line of its own above its bar."""
+
+TOWERING, WIDE = 50, 160
+"""Rows and characters from which on every figure stands there with how it was measured."""
 
 
 class MachinesScreen(StageScreen):
@@ -73,7 +77,10 @@ class MachinesScreen(StageScreen):
         )
 
     def _cards(self, width: int, height: int) -> Lines:
-        return machines.cards(self.state, width, tall=self.size.height >= TALL)
+        tall = self.size.height
+        cards = machines.cards(self.state, width, tall=tall >= TALL)
+        how = measured_how(self.state, width) if tall >= TOWERING and width >= WIDE else ()
+        return (*cards, EMPTY, *how) if how else cards
 
     @on(Rows.Clicked, "#machines")
     def action_choose(self) -> None:

@@ -183,7 +183,7 @@ class MonitorScreen(StageScreen):
             return (*strips, crop(fault, width))
         if self.state.choices.targets.tpot_s is None:
             return strips
-        stall = timeline.newest_stall(self._watch, now_s, window_s)
+        stall = timeline.telling_stall(self._watch, now_s, window_s)
         return (*strips, *stalls.sentence_lines(stall, self._watch, engine, width))
 
     def _chart_lines(self, which: str, width: int, height: int) -> Lines:

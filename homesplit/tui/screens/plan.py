@@ -19,6 +19,8 @@ from homesplit.view import plan_map as map_view
 from homesplit.view.spans import Lines, wrap
 
 _PARTS = ("verdict", "sources", "rules", "predictions", "cost", "ledger", "map", "flips")
+GOODPUT = "Goodput by offered rate, requests inside the targets"
+CROSSING = "Prefill against the hand-off of its KV, by prompt length"
 TURNS = "Turn what the cursor is on; the advice follows"
 
 
@@ -48,21 +50,24 @@ class PlanScreen(StageScreen):
                 yield LinesView(lambda width, height: self._spaced("guesses", width), id="guesses")
             with VerticalScroll(id="advice", classes="scroll"):
                 yield self._panel("verdict", "The advice")
-                yield self._panel("sources", "What the figures rest on")
-                yield self._panel("rules", "The rules, in order")
-                yield self._panel("predictions", "Every arrangement, predicted")
-                with Vertical(id="rates", classes="panel") as rates:
-                    rates.border_title = "Goodput by offered rate, requests inside the targets"
-                    yield Plot(id="rates-plot")
-                yield self._panel("cost", "By what it takes")
-                yield self._panel("ledger", "Where the time goes")
-                with Vertical(id="crossing", classes="panel") as crossing:
-                    crossing.border_title = (
-                        "Prefill against the hand-off of its KV, by prompt length"
-                    )
-                    yield Plot(id="crossing-plot")
-                yield self._panel("map", "Who wins")
-                yield self._panel("flips", "What would change the answer")
+                # Below each other where it is narrow, else the words beside their pictures.
+                with Vertical(id="advice-columns"):
+                    with Vertical(classes="column"):
+                        yield self._panel("sources", "What the figures rest on")
+                        yield self._panel("rules", "The rules, in order")
+                        yield self._panel("predictions", "Every arrangement, predicted")
+                        yield self._panel("cost", "By what it takes")
+                    with Vertical(classes="column"):
+                        yield self._chart("rates", GOODPUT)
+                        yield self._panel("ledger", "Where the time goes")
+                        yield self._chart("crossing", CROSSING)
+                        yield self._panel("map", "Who wins")
+                        yield self._panel("flips", "What would change the answer")
+
+    def _chart(self, name: str, title: str) -> Vertical:
+        panel = Vertical(Plot(id=f"{name}-plot"), classes="panel", id=name)
+        panel.border_title = title
+        return panel
 
     def _panel(self, name: str, title: str) -> Vertical:
         panel = Vertical(
