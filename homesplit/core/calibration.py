@@ -24,7 +24,7 @@ QUIET_S = 0.005
 class Calibration(Struct, frozen=True, kw_only=True):
     """Seconds per step, prompt token, query-key pair, decoding request and context token.
 
-    Fitted by least absolute relative errors, all coefficients at least 0. `error_p90` is
+    Fitted by least absolute errors as ratios, all coefficients at least 0. `error_p90` is
     the share by which nine of ten fitted steps differ from the fit at most.
     """
 
@@ -235,16 +235,20 @@ def robust_fit(
     times: Sequence[float],
     importance: Sequence[float] | None = None,
 ) -> tuple[float, ...]:
-    """Least absolute relative errors, by least squares weighted anew each round.
+    """Least absolute errors as ratios, by least squares weighted anew each round.
 
-    Another program that disturbs some steps then moves the fit little. `importance` is what
-    a row counts for, 1 where it is left out.
+    Another program that disturbs some steps then moves the fit little. A step that took twice as
+    long as fitted counts as one that took half: errors as shares of what was measured would draw
+    the fit below the middle of steps that scatter. `importance` is what a row counts for, 1 where
+    it is left out.
     """
     counts = importance or [1.0] * len(rows)
     fitted = _non_negative_fit(rows, times, counts)
     for _ in range(ROUNDS):
         errors = _errors(fitted, rows, times)
-        weights = [c / max(abs(e), FINE) for c, e in zip(counts, errors, strict=True)]
+        weights = [
+            c / max(abs(e), FINE) / max(1.0 + e, FINE) for c, e in zip(counts, errors, strict=True)
+        ]
         fitted = _non_negative_fit(rows, times, weights)
     return fitted
 

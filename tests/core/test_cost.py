@@ -323,6 +323,19 @@ def test_steps_that_another_program_disturbed_do_not_move_the_fit() -> None:
     assert fit.step_seconds([(0, 64)], 2, 200) == pytest.approx(0.0782, rel=0.02)
 
 
+def test_steps_that_scatter_are_fitted_in_their_middle() -> None:
+    """As many take twice as long as take half as long: neither draws the fit to its side."""
+    made = [
+        structs.replace(step, step=40 * turn + step.step, end_s=step.start_s + times * took)
+        for turn, times in enumerate((0.5, 1.0, 2.0, 2.0, 0.5))
+        for step in steps()
+        for took in (step.end_s - step.start_s,)
+    ]
+    fit = fit_calibration(made)
+    assert fit is not None
+    assert fit.step_seconds([(0, 64)], 2, 200) == pytest.approx(0.0782, rel=0.02)
+
+
 def test_the_pause_between_steps_of_a_busy_box_counts() -> None:
     made = [structs.replace(step, running=1) for step in steps()]
     moved, at_s = [], 0.0
