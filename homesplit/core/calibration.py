@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
 from homesplit_engine.records import RequestRecord, StepEvent
@@ -46,6 +46,9 @@ class Calibration(Struct, frozen=True, kw_only=True):
     """Median pause between two steps of a busy box: telling tokens, choosing the next step."""
     router_s: float | None = None
     """Router's part of a quiet request's TTFT; None where no record told it."""
+    client_s: float | None = None
+    """What a quiet request's TTFT took longer for whoever asked than from the router's receipt on:
+    sending, the way there and back, reading. None where nobody told both."""
     host_key: str | None = None
     fingerprint: str = ""
     kv_bytes_per_token: int = 0
@@ -109,6 +112,8 @@ class CalibrationOf(Struct, frozen=True, kw_only=True):
     kv_tokens: int | None = None
     weights: Weights = "same"
     at: str = ""
+    seen_s: Mapping[str, float] = {}
+    """By request, how long its first token took for whoever asked."""
 
 
 def fit_calibration(
@@ -131,6 +136,7 @@ def fit_calibration(
         **fitted_fields(robust_fit(rows, times), rows, times),
         gap_s=gap_between(chosen) or 0.0,
         router_s=router_part(records),
+        client_s=client_part(records, of.seen_s),
         host_key=of.host_key,
         fingerprint=of.fingerprint,
         kv_bytes_per_token=of.kv_bytes_per_token,
@@ -189,6 +195,16 @@ def router_part(records: Sequence[RequestRecord]) -> float | None:
     Others waited for a reservation on the way, or began anew.
     """
     return first_token_rest([record for record in records if record.served == "colocated"])
+
+
+def client_part(records: Sequence[RequestRecord], seen_s: Mapping[str, float]) -> float | None:
+    """The median of TTFT as seen by who asked less the router's, of requests without a queue."""
+    parts = sorted(
+        max(0.0, seen_s[r.request_id] - (r.token_s[0] - r.received_s))
+        for r in records
+        if r.token_s and r.request_id in seen_s and r.queue_s is not None and r.queue_s < QUIET_S
+    )
+    return parts[len(parts) // 2] if parts else None
 
 
 def first_token_rest(records: Sequence[RequestRecord]) -> float | None:

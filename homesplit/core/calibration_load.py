@@ -1,8 +1,8 @@
 """The requests that calibrate a box: each kind of step the engine makes, in a minute or less.
 
 Prompts read whole and alone (some after a cached beginning), answers written in batches that
-shrink from eight to one, and prompts read in chunks beside answers; then hand-offs, and both boxes
-at once.
+shrink from eight to one, and prompts read in chunks beside answers; then both boxes at once, and
+hand-offs, to a box that rests and to one that writes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ BATCH = 8
 ANSWER_STEP = 5
 """The batch's answers are so many tokens longer one than the other, so that it shrinks."""
 TOGETHER_TOKENS = 32
+LATER_HANDOFFS = 6
 CHUNKS = (32, 128)
 PHASE_S = 300.0
 """No request of a phase is sent later than this after its first."""
@@ -78,6 +79,22 @@ def handoffs(seed: int, *, longest: int) -> LoadPlan:
     # Of equal lengths the second would be cached already, and nothing of it be handed over.
     lengths = dict.fromkeys(max(2, min(tokens, longest)) for tokens in wanted)
     return _in_turn([(tokens,) for tokens in lengths], seed)
+
+
+def while_writing(seed: int, *, longest: int) -> LoadPlan:
+    """Prompts at once, read one after the other: later ones are handed over while answers of the
+    earlier ones are written."""
+    requests = tuple(
+        OfferedRequest(
+            id=number,
+            class_="calibration",
+            prompt=(PromptPart(seed=mix(seed + 307 * number), tokens=max(2, longest // 2)),),
+            output_tokens=TOGETHER_TOKENS,
+            send_at_s=0.0,
+        )
+        for number in range(LATER_HANDOFFS)
+    )
+    return _plan(requests, seed)
 
 
 def together(seed: int) -> LoadPlan:

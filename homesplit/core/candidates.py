@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from homesplit.core.calibration import Calibration, Weights
 from homesplit.core.cost import CostModel, cost_model, kv_dtype_of, placed, refitted, run_dtype
-from homesplit.core.handoff import COMMIT_S, SEND_BYTE_S, Wire
+from homesplit.core.handoff import COMMIT_S, OPEN_BYTE_S, SEND_BYTE_S, Wire
 from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.link import LinkProfile
 from homesplit.core.load import Extent
@@ -158,7 +158,10 @@ def build_scene(asked: Asked) -> Scene:
     if routers:
         # What was timed is the way there and back; the scene counts it once before and once after.
         scene = structs.replace(scene, router_s=max(routers) / 2.0)
-    return structs.replace(scene, wires=_wires(asked, scene))
+    clients = [c.client_s for c in asked.calibrations if c.client_s is not None]
+    return structs.replace(
+        scene, wires=_wires(asked, scene), client_s=max(clients, default=scene.client_s)
+    )
 
 
 def _cost(box: BoxProfile, asked: Asked, kept: str) -> CostModel:
@@ -189,6 +192,7 @@ def _wires(asked: Asked, scene: Scene) -> dict[tuple[str, str], Wire]:
             commit_s=commit_of(asked, pair).commit_s,
             reserve_s=_reserving_of(asked, pair, scene),
             sending=_sending_of(asked, pair, scene.box(pair[0]).cost),
+            opening_byte_s=_opening_of(asked, pair),
         )
         for pair, rate in (((first, second), forward), ((second, first), back))
     }
@@ -231,6 +235,19 @@ def _sending_of(asked: Asked, pair: tuple[str, str], cost: CostModel) -> float:
         return 1.0
     sent = cost.shape.handoff_bytes(SENT_TOKENS, cost.kv_dtype, last=True)
     return 1.0 + SEND_BYTE_S * sent / cores / cost.prefill_s(SENT_TOKENS).mid
+
+
+def _opening_of(asked: Asked, pair: tuple[str, str]) -> float:
+    """Seconds of the receiver's computing that each byte of KV takes, by its own hand-offs.
+
+    Where none came while it wrote: what was measured, shared out to its cores. A GPU's steps feel
+    nothing of it.
+    """
+    fit, box = commit_of(asked, pair), _profile(asked, pair[1])
+    if fit.opening_byte_s is not None and fit.receiver == pair[1]:
+        return fit.opening_byte_s
+    cores = box.cores_allowed or box.cores
+    return OPEN_BYTE_S / cores if box.device == "cpu" and cores else 0.0
 
 
 def payload(link: LinkProfile) -> tuple[float, float]:

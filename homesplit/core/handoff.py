@@ -17,6 +17,13 @@ SEND_BYTE_S = 2.4e-9
 computes on its processor takes it from its reading."""
 
 
+OPEN_BYTE_S = 1.4e-9
+"""Processor time that the receiver takes for each byte that it takes in, opens and puts in place
+(`tests/bench/results/handoff.md`), where no hand-off told it."""
+MOST_OPENING = 0.9
+"""Opening leaves at least a tenth of the receiver's processor to its steps."""
+
+
 class Wire(Struct, frozen=True, kw_only=True):
     """One direction of a link as the hand-off sees it."""
 
@@ -36,6 +43,12 @@ class Wire(Struct, frozen=True, kw_only=True):
     sending: float = 1.0
     """How many times as long the sender takes to read what is being sent: its processor seals and
     sends as well."""
+    opening_byte_s: float = 0.0
+    """Seconds of the receiver's computing that each byte takes: its processor opens what comes."""
+
+    def opening(self, bytes_per_s: float) -> float:
+        """The share of the receiver's computing that so many bytes a second take."""
+        return min(MOST_OPENING, self.opening_byte_s * min(bytes_per_s, self.bytes_per_s))
 
     @property
     def reserving_s(self) -> float:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from homesplit.core.calibration import Calibration, first_token_rest
 from homesplit.core.handoff import Piece, Wire, hand_over
-from homesplit.core.together import alone_seconds, fitted_seconds
+from homesplit.core.together import BESIDE, alone_seconds, by_start, covered, fitted_seconds
 
 LEAST_HANDOFFS = 4
 LEAST_STEPS = 6
@@ -36,6 +36,9 @@ class HandoffFit(Struct, frozen=True, kw_only=True):
     sending: float = 1.0
     """How many times as long the sender's steps took whose KV was being sent; 1 where no
     difference was noticed or its steps were never fitted."""
+    opening_byte_s: float | None = None
+    """Seconds of the receiver's computing that each byte took; None where too few steps of its own
+    lay beside what came, or its steps were never fitted."""
     reserve_s: float | None = None
     """What a reservation took beside the round trip; None where no quiet request told it."""
 
@@ -50,6 +53,8 @@ class HandoffsOf(Struct, frozen=True, kw_only=True):
     layers: int
     fit: Calibration | None = None
     """The sender's steps without anything to send."""
+    receiver_fit: Calibration | None = None
+    """The receiver's steps without anything to take in."""
     router_s: float | None = None
     """The router's part of a quiet request that reserves nothing; None where it was not timed."""
     sender_key: str | None = None
@@ -98,6 +103,7 @@ def fit_handoffs(
         receiver_key=of.receiver_key,
         at=of.at,
         sending=_sending(own, steps, of),
+        opening_byte_s=_opening(own, steps, of),
         reserve_s=_reserving(records, of),
     )
 
@@ -138,6 +144,42 @@ def _sending(
         return 1.0
     times = _median(ratios)
     return times if times > 1.0 + SEND_NOTICED else 1.0
+
+
+def _opening(
+    transfers: Sequence[TransferEvent], steps: Sequence[StepEvent], of: HandoffsOf
+) -> float | None:
+    """What the receiver's steps took over what the fit says while bytes came, for each byte."""
+    fit = of.receiver_fit
+    if fit is None or fit.refitted:
+        return None
+    busy = by_start((transfer.start_s, transfer.end_s) for transfer in transfers)
+    own = [s for s in steps if s.box == of.receiver and s.decode and not s.prefill]
+    beside = [step for step in own if covered(step, busy) >= BESIDE]
+    if len(beside) < LEAST_STEPS:
+        return None
+    others = [step for step in steps if step.box != of.receiver]
+    slower = _median(
+        [
+            took_s / fitted_seconds(fit, step)
+            for step, took_s in zip(
+                beside, alone_seconds(beside, others, fit.together), strict=True
+            )
+        ]
+    )
+    length_s = sum(step.end_s - step.start_s for step in beside)
+    came = sum(_came(transfer, beside) for transfer in transfers)
+    return max(0.0, 1.0 - 1.0 / slower) * length_s / came if came else None
+
+
+def _came(transfer: TransferEvent, steps: Sequence[StepEvent]) -> float:
+    """Bytes of a hand-off that came during these steps, at an even pace."""
+    length_s = transfer.end_s - transfer.start_s
+    during_s = sum(
+        max(0.0, min(step.end_s, transfer.end_s) - max(step.start_s, transfer.start_s))
+        for step in steps
+    )
+    return transfer.bytes * during_s / length_s if length_s > 0 else 0.0
 
 
 def _start(transfer: TransferEvent) -> float:

@@ -46,7 +46,7 @@ def ledger_row(
 ) -> LedgerRow:
     """The parts of one request's time; `ttft_s` and `ttst_s` are their sums.
 
-    `tokenise_s` holds all of the router's work; a split's `queue_s` holds its
+    `tokenise_s` holds all of the router's work and the client's; a split's `queue_s` holds its
     reservation.
     """
     setting = arrangement.setting
@@ -66,7 +66,7 @@ def ledger_row(
         made = hand_over(pieces, wire, layers=scene.shape.layers)
         queue_s += wire.reserving_s
     prefill_s = pieces[-1].end_s
-    router_s = scene.tokenising_s(kind.prompt_tokens) + 2 * scene.router_s
+    router_s = scene.tokenising_s(kind.prompt_tokens) + 2 * scene.router_s + scene.client_s
     first_decode_s = (
         scene.box(writes).cost.step_seconds([], 1, kind.prompt_tokens)
         if kind.output_tokens > 1

@@ -41,6 +41,8 @@ class Scene(Struct, frozen=True, kw_only=True):
     tokenise_token_s: float = 2e-6
     router_s: float = 1e-3
     """The router's part of a request, and of a hand-off's reservation."""
+    client_s: float = 0.0
+    """What a request takes beyond the router for whoever asks, there and back."""
 
     def box(self, name: str) -> SimBox:
         """The box of this name; raises KeyError."""
@@ -59,6 +61,11 @@ class Scene(Struct, frozen=True, kw_only=True):
         """From receipt to the policy's question."""
         return self.tokenise_s + self.tokenise_token_s * prompt_tokens
 
+    @property
+    def back_s(self) -> float:
+        """From a step's end to whoever asked."""
+        return self.router_s + self.client_s / 2.0
+
     def with_link_rate(self, bytes_per_s: float) -> Scene:
         """The same scene over a link with another payload rate both ways."""
         wires = {
@@ -73,7 +80,11 @@ class Scene(Struct, frozen=True, kw_only=True):
             return self
         times = DTYPE_BYTES[self.kv_dtype] / KV_WIRE_BYTES[kv_wire]
         wires = {
-            pair: structs.replace(wire, bytes_per_s=wire.bytes_per_s * times)
+            pair: structs.replace(
+                wire,
+                bytes_per_s=wire.bytes_per_s * times,
+                opening_byte_s=wire.opening_byte_s / times,
+            )
             for pair, wire in self.wires.items()
         }
         return structs.replace(self, wires=wires)

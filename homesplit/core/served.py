@@ -102,6 +102,8 @@ class Timed(Struct, frozen=True, kw_only=True):
     statuses: tuple[WorkerStatus, ...] = ()
     switches: tuple[ModeSwitch, ...] = ()
     others: int = 0
+    seen_s: dict[str, float] = field(default_factory=dict[str, float])
+    """By request, how long its first token took for whoever asked; where somebody told."""
 
 
 def gather(events: Sequence[Event], run_id: str) -> Timed:

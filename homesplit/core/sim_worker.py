@@ -48,6 +48,8 @@ class SimWorker:
         self.leaps = leaps
         self.sending = 1.0
         """How many times as long a step takes of which KV is being sent."""
+        self.handing = 0
+        """Tokens of the prompt in flight whose KV is being sent while it is read; else 0."""
         self.scheduler = Scheduler(pool, limits)
         self.plan: StepPlan | None = None
         self.start_s = 0.0
@@ -79,12 +81,19 @@ class SimWorker:
         # Nobody may be taken for going on unseen.
         self._left, self._changed = 0, True
 
-    def begin(self, now_s: float, *, beside: bool) -> bool:
-        """Start the next step or leap, perhaps beside the other box's; False when there is none."""
+    def begin(self, now_s: float, *, beside: bool, opening: float = 0.0) -> bool:
+        """Start the next step or leap, perhaps beside the other box's; False when there is none.
+
+        `opening` is the share of the computing that KV which comes here takes.
+        """
         plan = self.scheduler.schedule(now_s)
         self.plan = plan
+        self.handing = 0
         if plan is None:
             return False
+        for work in plan.prefill:
+            if work.request.hand_over:
+                self.handing = work.request.prompt_tokens
         for flight in self._joining:
             flight.written_s, flight.written_from = self.told_s, len(self.told_s)
         self._joining.clear()
@@ -98,8 +107,10 @@ class SimWorker:
         self._rest = 0
         self.growth_s = 0.0
         slower = self.together if beside else 1.0
-        if self.sending > 1.0 and any(work.request.hand_over for work in plan.prefill):
+        if self.handing > 0:
             slower *= self.sending
+        if opening > 0.0:
+            slower /= 1.0 - opening
         if pieces:
             chunks = self._chunks_ahead(plan)
             if chunks > 1:
@@ -317,18 +328,18 @@ class SimWorker:
                 ending.append(request)
         return ending
 
-    def tell(self, plan: StepPlan, router_s: float) -> float:
+    def tell(self, plan: StepPlan, back_s: float) -> float:
         """Note when the tokens of the step or leap are out; the last one's moment."""
-        last_s = self.end_s + router_s
+        last_s = self.end_s + back_s
         if plan.decode:
             if self.steps > 1:
-                self.told_s += self.before_last(router_s)
+                self.told_s += self.before_last(back_s)
             self.told_s.append(last_s)
         return last_s
 
-    def before_last(self, router_s: float) -> list[float]:
+    def before_last(self, back_s: float) -> list[float]:
         """When the tokens of a leap's steps but the last are out."""
         if self.ends_s:
-            return [end_s + router_s for end_s in self.ends_s[:-1]]
-        began_s, each_s, half_s = self.start_s + router_s, self.first_s, self.growth_s / 2.0
+            return [end_s + back_s for end_s in self.ends_s[:-1]]
+        began_s, each_s, half_s = self.start_s + back_s, self.first_s, self.growth_s / 2.0
         return [began_s + i * (each_s + half_s * (i - 1)) for i in range(1, self.steps)]

@@ -18,7 +18,7 @@ from homesplit_engine.words import Timeline
 from msgspec import Struct
 
 from homesplit.core.counted_blocks import PrefixNames
-from homesplit.core.handoff import Piece, hand_over
+from homesplit.core.handoff import MOST_OPENING, Piece, hand_over
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.scene import BLOCK_TOKENS, Arrangement, Scene
 from homesplit.core.sim_admission import SimAdmission
@@ -86,6 +86,15 @@ class Simulation:
         for (sender, _), wire in scene.wires.items():
             if sender in self.boxes:
                 self.boxes[sender].sending = wire.sending
+        self.fed = {
+            name: [
+                (self.boxes[pair[0]], pair, wire)
+                for pair, wire in scene.wires.items()
+                if pair[1] == name and pair[0] in self.boxes and wire.opening_byte_s > 0
+            ]
+            for name in self.boxes
+        }
+        """By receiver whose processor opens what comes: who may send to it."""
         self.felt = any(box.together > 1.0 for box in self.boxes.values())
         """Whether a box takes longer while the other one computes."""
         self.rate = {pair: wire.bytes_per_s for pair, wire in scene.wires.items()}
@@ -132,7 +141,8 @@ class Simulation:
 
     def _send(self, request: OfferedRequest, when_s: float) -> None:
         flight = Flight(offered=request, sent_s=when_s, prompt_tokens=request.prompt_tokens)
-        self._at(when_s, lambda now_s: self._received(flight, now_s))
+        there_s = when_s + self.scene.client_s / 2.0
+        self._at(there_s, lambda now_s: self._received(flight, now_s))
         if request.cancel_after_s is not None:
             self._at(when_s + request.cancel_after_s, lambda now_s: self._given_up(flight, now_s))
 
@@ -317,21 +327,37 @@ class Simulation:
 
     def _begin(self, box: SimWorker, now_s: float) -> None:
         """Start the box's next step; who feels it when it starts or ends work looks anew."""
-        was_busy = box.plan is not None
+        was_busy, handed = box.plan is not None, box.handing
+        opening = self._opening(box, now_s)
         if not self.felt:
-            box.begin(now_s, beside=False)
+            box.begin(now_s, beside=False, opening=opening)
         else:
             others = self.others[box.name]
             beside = any(other.plan is not None for other in others)
-            if box.begin(now_s, beside=beside) != was_busy:
+            if box.begin(now_s, beside=beside, opening=opening) != was_busy:
                 for other in others:
                     if other.together > 1.0:
                         other.interrupt(now_s)
+        if box.handing != handed:
+            for other in self.others[box.name]:
+                if self.fed[other.name]:
+                    other.interrupt(now_s)
         if box.plan is not None:
             for request_id in box.plan.preempted:
                 self.flights[request_id].take_tokens()
         elif was_busy and box.scheduler.waiting:
             self._out_of_room(box, now_s)
+
+    def _opening(self, box: SimWorker, now_s: float) -> float:
+        """The share of a box's computing that the KV takes which comes now."""
+        share = 0.0
+        for sender, pair, wire in self.fed[box.name]:
+            if self.free_s[pair] > now_s:
+                share += wire.opening(wire.bytes_per_s)
+            elif sender.handing > 0:
+                tokens_per_s = self._reading_rate(sender.name, sender.handing) / sender.sending
+                share += wire.opening(tokens_per_s * self.kv_bytes_per_token)
+        return min(share, MOST_OPENING)
 
     def _out_of_room(self, box: SimWorker, now_s: float) -> None:
         """The last answer gave up its blocks to nobody: the worker looks again after a while."""
@@ -346,7 +372,7 @@ class Simulation:
         plan = box.plan
         assert plan is not None
         now_s = box.end_s
-        last_s = box.tell(plan, self.scene.router_s)
+        last_s = box.tell(plan, self.scene.back_s)
         read = box.read(plan)
         for work in read:
             self._piece_read(box, work, last_s)
@@ -399,8 +425,17 @@ class Simulation:
         )
         self.free_s[pair] = made.wire_end_s
         flight.handoff = made
+        if self.fed[flight.decode_box] and made.wire_end_s > now_s:
+            # From now on it comes as quickly as the link carries it, and then no more.
+            receiver = self.boxes[flight.decode_box]
+            self._look_anew(receiver, now_s)
+            self._at(made.wire_end_s, lambda then_s: self._look_anew(receiver, then_s))
         commit_s = max(now_s, made.commit_s)
         self._at(commit_s, lambda then_s: self._commit(flight, box, request_id, then_s))
+
+    def _look_anew(self, box: SimWorker, now_s: float) -> None:
+        """What slows the box's steps is another from now on: it counts from its next step."""
+        box.interrupt(now_s)
 
     def _commit(self, flight: Flight, sender: SimWorker, request_id: str, now_s: float) -> None:
         if flight.outcome is not None:
@@ -429,7 +464,7 @@ class Simulation:
             if flight.written_s is box.told_s:
                 # The steps before the one that is under way are over, and their tokens told.
                 flight.take_tokens()
-                flight.token_s += box.before_last(self.scene.router_s)
+                flight.token_s += box.before_last(self.scene.back_s)
             box.cancel(request_id)
         self._end(flight, "cancelled", now_s)
         for box in boxes:
@@ -449,9 +484,11 @@ class Simulation:
         flight.tokens, flight.hashes, flight.token_s, flight.pieces = [], [], [], []
         self.admission.first_token(flight.offered.id, now_s)
         self.done.append(flight)
+        # Who asked goes on once the end has come to them.
+        heard_s = now_s + self.scene.back_s
         for follower in self.followers.pop(flight.offered.id, ()):
-            if now_s + follower.pause_s < self.until_s:
-                self._send(follower, now_s + follower.pause_s)
+            if heard_s + follower.pause_s < self.until_s:
+                self._send(follower, heard_s + follower.pause_s)
 
     # ------------------------------------------------------------------ result
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from homesplit_engine.records import StepEvent
 
@@ -27,12 +27,11 @@ def slowed(fit: Calibration, own: Sequence[StepEvent], other: Sequence[StepEvent
 
     The median of measured over fitted seconds; None where too few steps lay beside the other's.
     """
-    busy = sorted((step.start_s, step.end_s) for step in other)
-    starts = [start for start, _ in busy]
+    busy = by_start((step.start_s, step.end_s) for step in other)
     ratios = [
         (step.end_s - step.start_s) / expected
         for step in own
-        if _beside(step, busy, starts) >= BESIDE and (expected := fitted_seconds(fit, step)) > 0
+        if covered(step, busy) >= BESIDE and (expected := fitted_seconds(fit, step)) > 0
     ]
     if len(ratios) < MIN_STEPS:
         return None
@@ -47,10 +46,9 @@ def alone_seconds(
     lengths = [step.end_s - step.start_s for step in own]
     if together <= 1.0:
         return lengths
-    busy = sorted((step.start_s, step.end_s) for step in other)
-    starts = [start for start, _ in busy]
+    busy = by_start((step.start_s, step.end_s) for step in other)
     return [
-        length / (together if _beside(step, busy, starts) >= BESIDE else 1.0)
+        length / (together if covered(step, busy) >= BESIDE else 1.0)
         for step, length in zip(own, lengths, strict=True)
     ]
 
@@ -72,14 +70,25 @@ def fitted_seconds(fit: Calibration, step: StepEvent) -> float:
     return fit.step_seconds(pieces, len(step.decode), step.context_tokens)
 
 
-def _beside(step: StepEvent, busy: Sequence[tuple[float, float]], starts: Sequence[float]) -> float:
-    """The share of a step during which the other box computes."""
+def by_start(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Stretches of time, overlapping ones joined, in order."""
+    joined: list[tuple[float, float]] = []
+    for start_s, end_s in sorted(spans):
+        if joined and start_s <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end_s, joined[-1][1]))
+        else:
+            joined.append((start_s, end_s))
+    return joined
+
+
+def covered(step: StepEvent, busy: Sequence[tuple[float, float]]) -> float:
+    """The share of a step that lies in `busy`, which `by_start` made."""
     length = step.end_s - step.start_s
     if length <= 0:
         return 0.0
-    covered = 0.0
-    at = max(0, bisect_right(starts, step.start_s) - 1)
+    within = 0.0
+    at = max(0, bisect_right(busy, step.start_s, key=lambda span: span[0]) - 1)
     while at < len(busy) and busy[at][0] < step.end_s:
-        covered += max(0.0, min(busy[at][1], step.end_s) - max(busy[at][0], step.start_s))
+        within += max(0.0, min(busy[at][1], step.end_s) - max(busy[at][0], step.start_s))
         at += 1
-    return covered / length
+    return within / length

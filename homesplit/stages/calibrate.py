@@ -21,10 +21,12 @@ from homesplit.core.calibration_load import (
     later_phases,
     longest_prompt,
     together,
+    while_writing,
 )
 from homesplit.core.events import Progress, StageEnded, StageStarted
 from homesplit.core.handoff_fit import HandoffFit
 from homesplit.core.load import LoadPlan
+from homesplit.core.measured import RequestLog
 from homesplit.core.served import Timed, gather
 from homesplit.core.together import slowed, together_words
 from homesplit.core.workload import Arrivals, fixed_lengths
@@ -133,7 +135,8 @@ async def _handoffs(
         )
         sentence = f"Timing hand-offs from {sender} to {receiver}."
         ctx.emit(Progress(stage=STAGE, step="hand-offs", box=sender, sentence=sentence))
-        found.append(await _timed(ctx, server, setting, handoffs(seed + 7, longest=longest)))
+        for load in (handoffs, while_writing):
+            found.append(await _timed(ctx, server, setting, load(seed + 7, longest=longest)))
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return keep_handoffs(ctx, scene, found, at)
 
@@ -165,6 +168,7 @@ async def _one_box(
             kv_bytes_per_token=ready.kv_bytes_per_token,
             kv_tokens=kv_tokens,
             weights=weights_of(status),
+            seen_s={name: s for timed in found for name, s in timed.seen_s.items()},
             at=datetime.now(UTC).isoformat(timespec="seconds"),
         ),
     )
@@ -193,11 +197,11 @@ async def _timed(ctx: Context, server: Prepared, setting: ModeSetting, plan: Loa
             run_id=run_id,
             salt=secrets.randbelow(2**62) + 1,
         )
-        return await _told(events, [log.request_id for log in load.logs], run_id)
+        return await _told(events, load.logs, run_id)
 
 
-async def _told(events: EventBox, ids: Sequence[str], run_id: str) -> Timed:
-    await events.wait_for(set(ids))
+async def _told(events: EventBox, logs: Sequence[RequestLog], run_id: str) -> Timed:
+    await events.wait_for({log.request_id for log in logs})
     timed = gather(events.events, run_id)
     prefix = f"{run_id}-"
     # Somebody else's request in a step would not hurt the fit, but the pauses between steps.
@@ -207,7 +211,8 @@ async def _told(events: EventBox, ids: Sequence[str], run_id: str) -> Timed:
         if all(name.startswith(prefix) for name in step.decode)
         and all(piece.request_id.startswith(prefix) for piece in step.prefill)
     )
-    return replace(timed, steps=own)
+    seen_s = {log.request_id: log.arrival_s[0] - log.sent_s for log in logs if log.arrival_s}
+    return replace(timed, steps=own, seen_s=seen_s)
 
 
 def _steps(found: Sequence[Timed], box: str) -> list[StepEvent]:

@@ -114,6 +114,7 @@ def keep_handoffs(
                 wire=wire,
                 layers=scene.shape.layers,
                 fit=scene.box(sender).cost.fit,
+                receiver_fit=scene.box(receiver).cost.fit,
                 router_s=scene.timed_router_s,
                 sender_key=_key(ctx, sender),
                 receiver_key=_key(ctx, receiver),
@@ -132,6 +133,12 @@ def handoff_words(fit: HandoffFit) -> str:
     slower = f" While it sends, {fit.sender} reads {fit.sending - 1:.0%} slower." * (
         fit.sending > 1.0
     )
+    opening = (
+        f" While it comes, {fit.receiver} computes {1e9 * fit.opening_byte_s:.1f} ns less for each "
+        "byte of it."
+        if fit.opening_byte_s
+        else ""
+    )
     reserving = (
         ""
         if fit.reserve_s is None
@@ -141,7 +148,7 @@ def handoff_words(fit: HandoffFit) -> str:
     return (
         f"A hand-off from {fit.sender} to {fit.receiver} takes {1000 * fit.commit_s:.1f} ms beside "
         f"its bytes (median of {fit.handoffs}, single ones {1000 * fit.spread_s:.1f} ms off)."
-        f"{slower}{reserving}"
+        f"{slower}{opening}{reserving}"
     )
 
 

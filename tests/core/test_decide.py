@@ -232,7 +232,7 @@ def test_the_simulator_with_one_request_equals_the_ledgers_sum(
 ) -> None:
     work = structs.replace(load(prompt, output), arrivals=Arrivals(kind="closed", users=1))
     asked = ask(rate=rate, work=work)
-    scene = build_scene(asked)
+    scene = structs.replace(build_scene(asked), client_s=0.01)
     arrangement = arrangements(asked, scene)[which]
     made = outlook(scene, arrangement, work, asked.targets, 1)
     times = made.result.records[0].timeline

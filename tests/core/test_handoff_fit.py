@@ -6,7 +6,7 @@ import pytest
 from homesplit_engine.records import PrefillSlice, RequestRecord, StepEvent, TransferEvent
 from msgspec import structs
 
-from homesplit.core.calibration import Calibration
+from homesplit.core.calibration import Calibration, client_part
 from homesplit.core.candidates import arrangements, build_scene
 from homesplit.core.explain import guesses, sources
 from homesplit.core.handoff import COMMIT_S, Wire
@@ -62,10 +62,90 @@ def test_the_median_of_what_is_left_of_the_exposed_time_is_found() -> None:
 def test_what_sending_takes_of_the_senders_processor_is_found() -> None:
     transfers, steps = handoffs([0.02] * 8)
     # Each step took 10 s; without anything to send it would take 9.5.
-    alone = Calibration(
-        box="a",
+    alone = calibration("a", step_s=9.5)
+    fit = fit_handoffs(transfers, steps, of=structs.replace(OF, fit=alone))
+    assert fit is not None and fit.sending == pytest.approx(10.0 / 9.5)
+    unnoticed = structs.replace(OF, fit=structs.replace(alone, step_s=9.95))
+    fit = fit_handoffs(transfers, steps, of=unnoticed)
+    assert fit is not None and fit.sending == 1.0
+    plain = fit_handoffs(transfers, steps, of=OF)
+    assert plain is not None and plain.sending == 1.0
+
+
+def test_what_opening_takes_of_the_receivers_processor_is_found() -> None:
+    """Steps of 1 s take 1.25 s while 0.5 MB a second come: a fifth of them, 0.4 us a byte."""
+    transfers, steps = handoffs([0.02] * 4)
+    whole = [
+        structs.replace(t, start_s=100.0 * i, end_s=100.0 * i + 2.0)
+        for i, t in enumerate(transfers)
+    ]
+    writes = [
+        StepEvent(
+            box="b",
+            step=number,
+            start_s=100.0 * (number // 2) + 0.2 * (number % 2),
+            end_s=100.0 * (number // 2) + 0.2 * (number % 2) + 1.25,
+            decode=("other",),
+        )
+        for number in range(8)
+    ]
+    known = structs.replace(OF, receiver_fit=calibration("b", step_s=1.0))
+    fit = fit_handoffs(whole, [*steps, *writes], of=known)
+    assert fit is not None and fit.opening_byte_s == pytest.approx(0.4e-6)
+    for of, seen in ((OF, writes), (known, writes[:5])):
+        untold = fit_handoffs(whole, [*steps, *seen], of=of)
+        assert untold is not None and untold.opening_byte_s is None
+    other = [
+        structs.replace(step, start_s=step.start_s + 50, end_s=step.end_s + 50) for step in writes
+    ]
+    idle = fit_handoffs(whole, [*steps, *other], of=known)
+    assert idle is not None and idle.opening_byte_s is None
+    wires = build_scene(structs.replace(ask(), handoffs=(fit,))).wires
+    assert wires[("a", "b")].opening_byte_s == fit.opening_byte_s
+    assert wires[("b", "a")].opening_byte_s != fit.opening_byte_s
+
+
+def test_an_untimed_processor_opens_what_comes_in_the_measured_time() -> None:
+    """1.4 ns a byte, over its cores; a GPU's steps feel nothing of it."""
+
+    def opening(**changes: object) -> float:
+        asked = ask()
+        boxes = tuple(structs.replace(box, **changes) for box in asked.boxes)
+        return build_scene(structs.replace(asked, boxes=boxes)).wires[("a", "b")].opening_byte_s
+
+    assert opening(device="cpu", cores=2) == pytest.approx(0.7e-9)
+    assert opening(device="cpu", cores=8, cores_allowed=0.5) == pytest.approx(2.8e-9)
+    assert opening(device="cpu", cores=None) == opening(device="cuda", cores=1) == 0.0
+
+
+def test_answers_take_longer_by_what_opening_takes_while_kv_comes() -> None:
+    """Nobody is faster for it, and the sum is what the bytes that came take."""
+    asked = ask(
+        work=fixed_lengths(2000, 400, name="two", arrivals=Arrivals(kind="closed", users=2))
+    )
+    scene = build_scene(asked)
+    wire = structs.replace(scene.wires[("a", "b")], opening_byte_s=2e-9)
+    opened = structs.replace(scene, wires={**scene.wires, ("a", "b"): wire})
+    way = next(
+        w for w in arrangements(asked, scene) if w.setting.prefill_box == "a" and w.mode == "split"
+    )
+    load = plan_load(asked.workload, seed=1, seconds=0.05)
+    plain, made = (simulate(s, way, load, enough=2).records for s in (scene, opened))
+    # The first writes while the second is read and handed over; the second only afterwards.
+    later = [
+        one.timeline.token_s[-1] - two.timeline.token_s[-1]
+        for one, two in zip(made, plain, strict=True)
+    ]
+    came = scene.shape.handoff_bytes(2000, scene.kv_dtype, last=True)
+    assert later[0] == pytest.approx(2e-9 * came, rel=0.1)
+
+
+def calibration(name: str, *, step_s: float) -> Calibration:
+    """Every step takes so long."""
+    return Calibration(
+        box=name,
         model="m",
-        step_s=9.5,
+        step_s=step_s,
         token_s=0.0,
         pair_s=0.0,
         sequence_s=0.0,
@@ -74,13 +154,6 @@ def test_what_sending_takes_of_the_senders_processor_is_found() -> None:
         error_p50=0.0,
         error_p90=0.0,
     )
-    fit = fit_handoffs(transfers, steps, of=structs.replace(OF, fit=alone))
-    assert fit is not None and fit.sending == pytest.approx(10.0 / 9.5)
-    unnoticed = structs.replace(OF, fit=structs.replace(alone, step_s=9.95))
-    fit = fit_handoffs(transfers, steps, of=unnoticed)
-    assert fit is not None and fit.sending == 1.0
-    plain = fit_handoffs(transfers, steps, of=OF)
-    assert plain is not None and plain.sending == 1.0
 
 
 def test_a_sender_whose_processor_sends_as_well_reads_slower_in_a_split_alone() -> None:
@@ -168,6 +241,19 @@ def test_an_untimed_processor_that_reads_and_sends_reads_slower_by_what_sending_
     slow = build_scene(structs.replace(asked, boxes=(reads, asked.boxes[1])))
     alone_s = slow.box("a").cost.prefill_s(512).mid
     assert (one - 1.0) * alone_s == pytest.approx(2.4e-9 * sent)
+
+
+def test_the_clients_part_is_what_it_saw_beyond_the_router() -> None:
+    """10.035 s at the router; 3 ms more for who asked. Who waited in a queue tells nothing."""
+    records = [quiet_record(name, rest_s=0.035, served="colocated") for name in "pqr"]
+    records[2] = structs.replace(records[2], queue_s=1.0)
+    seen = {"p": 10.038, "q": 10.038, "r": 19.0}
+    assert client_part(records, seen) == pytest.approx(0.003)
+    assert client_part(records, {}) is None
+    asked = ask()
+    fits = tuple(structs.replace(calibration(n, step_s=0.01), client_s=0.003) for n in "ab")
+    assert build_scene(structs.replace(asked, calibrations=fits)).client_s == 0.003
+    assert build_scene(asked).client_s == 0.0
 
 
 def test_few_or_failed_hand_offs_give_no_fit() -> None:

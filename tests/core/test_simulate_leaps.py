@@ -38,6 +38,7 @@ def moments(result: SimResult) -> list[float]:
     rate=st.floats(0.3, 6.0),
     chunk=st.sampled_from([32, 128, 512]),
     together=st.sampled_from([1.0, 1.3]),
+    opening=st.sampled_from([0.0, 1e-9]),
     cancelled=st.sampled_from([0.0, 0.4]),
 )
 def test_leaps_give_what_single_steps_give(
@@ -48,6 +49,7 @@ def test_leaps_give_what_single_steps_give(
     rate: float,
     chunk: int,
     together: float,
+    opening: float,
     cancelled: float,
 ) -> None:
     workload = structs.replace(
@@ -58,7 +60,10 @@ def test_leaps_give_what_single_steps_give(
     asked = ask(work=workload)
     scene = build_scene(asked)
     boxes = tuple(structs.replace(box, together=together) for box in scene.boxes)
-    scene = structs.replace(scene, boxes=boxes)
+    wires = {
+        pair: structs.replace(wire, opening_byte_s=opening) for pair, wire in scene.wires.items()
+    }
+    scene = structs.replace(scene, boxes=boxes, wires=wires, client_s=0.01)
     way = arranged(asked, mode, style)
     way = structs.replace(way, setting=structs.replace(way.setting, chunk_tokens=chunk))
     plan = plan_load(workload, seed=4, seconds=6.0)
