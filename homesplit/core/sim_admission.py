@@ -49,6 +49,8 @@ class SimAdmission:
         return True
 
     def _hopeless(self, prompt_tokens: int, now_s: float) -> bool:
+        if not self._tokens:
+            self._pressure.nobody_waits(now_s)
         wait_s = self._pressure.wait_s(self._tokens + prompt_tokens)
         if wait_s is None:
             return False

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from homesplit_engine.records import ModeSetting
 
 from tests.engine.router_kit import rig, stub_settings, until
 
@@ -17,7 +18,7 @@ async def test_who_would_wait_past_the_limit_is_refused_and_the_others_are_serve
     tmp_path: Path,
 ) -> None:
     settings = {"left": stub_settings(prefill_tokens_per_s=500.0)}
-    async with rig(tmp_path, boxes=("left",), settings=settings) as running:
+    async with rig(tmp_path, settings=settings, setting=ModeSetting(decode_box="left")) as running:
         await running.get("/health")  # the router's own question is not to be among the waiting
         # Measures: 0.2 s a prompt, more where this computer is busy.
         await asyncio.gather(*(running.complete(PROMPT, 2) for _ in range(8)))
@@ -33,6 +34,9 @@ async def test_who_would_wait_past_the_limit_is_refused_and_the_others_are_serve
 
         asked = [asyncio.create_task(ask()) for _ in range(40)]
         await until(lambda: left.paused + sum(task.done() for task in asked) == 40)
+        # What is queued on one box holds nobody up whom the policy would send to the other.
+        await running.set_mode(ModeSetting(mode="replica"))
+        assert await ask() == (200, None)
         running.go_on()
         seen = await asyncio.gather(*asked)
         served = [status for status, _ in seen if status == 200]
@@ -40,7 +44,7 @@ async def test_who_would_wait_past_the_limit_is_refused_and_the_others_are_serve
         assert served and len(served) + len(refused) == 40
         assert len(served) <= 5
         assert all(after is not None and int(after) >= 1 for after in refused)
-        outcomes = [record.outcome for record in await running.records(48)]
+        outcomes = [record.outcome for record in await running.records(49)]
         assert outcomes.count("rejected") == len(refused)
         await until(lambda: left.held == 0)
 

@@ -45,6 +45,43 @@ def test_idle_time_is_not_counted() -> None:
     assert pressure.wait_s(100) == pytest.approx(1.0)
 
 
+def read_evenly(pressure: Pressure, prompts: int, began_s: float = 0.0) -> float:
+    """Prompts of 100 tokens that came together, read in a second each; when the last one was."""
+    for number in range(prompts):
+        now_s = began_s + number + 1
+        pressure.learn(received_s=began_s, prompt_tokens=100, now_s=now_s)
+    return began_s + prompts
+
+
+def test_a_box_that_stood_still_once_is_not_taken_for_one_that_reads_so_slowly() -> None:
+    pressure = Pressure()
+    now_s = read_evenly(pressure, 20)
+    # Asleep for 20 s, and a short prompt is what it reads first.
+    pressure.learn(received_s=now_s, prompt_tokens=20, now_s=now_s + 20.0)
+    assert pressure.wait_s(1000) == pytest.approx(55.0, rel=0.1)  # 10 s before it: not 320 s
+    read_evenly(pressure, 24, now_s + 20.0)
+    assert pressure.wait_s(1000) == pytest.approx(10.0, rel=0.25)
+
+
+def test_a_box_that_became_slow_is_known_to_be_slow_after_a_few_prompts() -> None:
+    pressure = Pressure()
+    now_s = read_evenly(pressure, 20)
+    for number in range(1, 7):
+        pressure.learn(received_s=now_s, prompt_tokens=100, now_s=now_s + 20.0 * number)
+    assert pressure.wait_s(100) == pytest.approx(20.0, rel=0.25)
+
+
+def test_what_was_learnt_of_a_queue_is_forgotten_a_minute_after_its_end() -> None:
+    pressure = Pressure()
+    now_s = read_evenly(pressure, 4)
+    pressure.nobody_waits(now_s + 59.0)
+    assert pressure.wait_s(100) == pytest.approx(1.0)
+    pressure.nobody_waits(now_s + 61.0)
+    assert pressure.wait_s(100) is None
+    read_evenly(pressure, 4, now_s + 70.0)
+    assert pressure.wait_s(100) == pytest.approx(1.0)
+
+
 def test_a_hand_off_held_up_by_prefill_does_not_lower_the_links_rate() -> None:
     rates = Rates({PAIR: 100.0 * MEGABYTE})
     rates.learn_transfer(transfer(MEGABYTE, took_s=1.0, exposed_s=0.1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from homesplit_engine.config import RouterConfig
 from homesplit_engine.router.board import Board
 from homesplit_engine.router.errors import bad_request, busy
@@ -15,15 +17,30 @@ SURE_SHARE = 0.8
 """A request is let in when its expected wait is within this share of its limit: waits scatter."""
 
 
+class Ahead(Struct, frozen=True, kw_only=True):
+    """What waits to be read where a request would go."""
+
+    requests: int
+    wait_s: float
+    """Until its own first token."""
+
+
 class Admission:
     """Judges each request before it is taken in; once in, it is never dropped."""
 
     def __init__(
-        self, config: RouterConfig, board: Board, pressure: Pressure, clock: Callable[[], float]
+        self,
+        config: RouterConfig,
+        board: Board,
+        pressure: Pressure,
+        there: Callable[[int], Ahead | None],
+        clock: Callable[[], float],
     ) -> None:
+        """`there` tells what waits where a prompt of so many tokens would be read now."""
         self._config = config
         self._board = board
         self._pressure = pressure
+        self._there = there
         self._clock = clock
         self._overload = Overload(config.ttft_target_s)
 
@@ -52,6 +69,8 @@ class Admission:
                 retry_after_s=self._drain_s(),
             )
         ahead = self._board.tokens_waiting()
+        if not ahead:
+            self._pressure.nobody_waits(self._clock())
         wait_s = self._pressure.wait_s(ahead + prompt_tokens)
         if wait_s is None:
             return
@@ -62,12 +81,19 @@ class Admission:
         )
         limit_s = self._strictest_s(first_token_s, target_s)
         # With nobody ahead nothing is gained by refusing, however slow the boxes are.
-        if limit_s is not None and ahead and wait_s > SURE_SHARE * limit_s:
-            raise busy(
-                f"The first token would come after about {wait_s:.1f} s, behind {waiting} others; "
-                f"the limit is {limit_s:g} s. Try again later.",
-                retry_after_s=min(MOST_RETRY_S, wait_s - SURE_SHARE * limit_s),
-            )
+        if limit_s is None or not ahead or wait_s <= SURE_SHARE * limit_s:
+            return
+        # All boxes together are too busy; the one that it would go to may have nobody waiting.
+        there = self._there(prompt_tokens) if requests == 1 else None
+        if there is not None:
+            waiting, wait_s = there.requests, there.wait_s
+            if not waiting or wait_s <= SURE_SHARE * limit_s:
+                return
+        raise busy(
+            f"The first token would come after about {wait_s:.1f} s, behind {waiting} others; "
+            f"the limit is {limit_s:g} s. Try again later.",
+            retry_after_s=min(MOST_RETRY_S, wait_s - SURE_SHARE * limit_s),
+        )
 
     def _strictest_s(self, client_s: float | None, target_s: float | None) -> float | None:
         """The strictest limit that holds now; None when there is none."""

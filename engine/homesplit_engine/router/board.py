@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from homesplit_engine.policy import BoxView
 from homesplit_engine.router.attempt import Stage
@@ -73,15 +73,20 @@ class Board:
 
     def tokens_waiting(self) -> int:
         """Prompt tokens of the requests that still wait for their first token."""
-        return sum(
-            len(flight.order.token_ids)
-            for flight in self
-            if flight.waiting and not flight.order.internal
-        )
+        return sum(len(flight.order.token_ids) for flight in self._clients_waiting())
 
-    def anyone_waits_beside(self, flight: Flight) -> bool:
-        """Whether another request stands before its first token."""
-        return any(other.waiting for other in self if other is not flight)
+    def waiting_on(self, box: str) -> tuple[int, int]:
+        """The requests that this box is to read, and their prompt tokens."""
+        here = [flight for flight in self._clients_waiting() if _reads(flight, box)]
+        return len(here), sum(len(flight.order.token_ids) for flight in here)
+
+    def _clients_waiting(self) -> Iterator[Flight]:
+        return (flight for flight in self if flight.waiting and not flight.order.internal)
+
+    def anyone_waits_beside(self, flight: Flight, box: str | None = None) -> bool:
+        """Whether another request stands before its first token, on `box` where one is named."""
+        others = (other for other in self if other.waiting and other is not flight)
+        return any(box is None or _reads(other, box) for other in others)
 
     def handing_over(self) -> int:
         """Requests that share the link now, or soon will."""
@@ -93,7 +98,12 @@ class Board:
         )
 
     def view(
-        self, link: WorkerLink, rates: Rates, prefixes: PrefixMemory, asking: Flight
+        self,
+        link: WorkerLink,
+        rates: Rates,
+        prefixes: PrefixMemory,
+        prefix: Sequence[int] = (),
+        asking: Flight | None = None,
     ) -> BoxView:
         """A box as the policy sees it, without the flight that asks."""
         box = link.box
@@ -113,7 +123,7 @@ class Board:
             requests=requests,
             decoding=decoding,
             pending_prefill_tokens=pending,
-            cached_tokens=prefixes.cached_tokens(box, asking.order.prefix),
+            cached_tokens=prefixes.cached_tokens(box, prefix),
             prefill_tokens_per_s=rates.prefill_tokens_per_s.get(box),
             decode_step_s=rates.decode_step_s.get(box),
             handing_over_tokens=sending,
@@ -121,6 +131,10 @@ class Board:
             if link.status is not None and link.ready is not None
             else None,
         )
+
+
+def _reads(flight: Flight, box: str) -> bool:
+    return flight.attempt is not None and flight.attempt.decision.prefill_box == box
 
 
 def _still_to_send(flight: Flight) -> int:

@@ -31,7 +31,7 @@ from homesplit_engine.records import (
     Outcome,
     WorkerStatus,
 )
-from homesplit_engine.router.admission import Admission
+from homesplit_engine.router.admission import Admission, Ahead
 from homesplit_engine.router.attempt import BoxLost, Cancelled, GivenToken, Item, Order, Stopping
 from homesplit_engine.router.board import Board
 from homesplit_engine.router.book import Book, outcome_of
@@ -65,6 +65,8 @@ from homesplit_engine.wire.messages import (
 
 log = logging.getLogger("homesplit.router")
 ROUTER_ENDED = "router_ended"
+FAIR_ANSWER = 128
+"""Tokens that an answer is taken to have before any has ended."""
 _NEWS_S = {ROUTER_ENDED: 300.0}
 """What is over when it is told: for so long it is told to those whose connection it broke."""
 
@@ -95,10 +97,13 @@ class Fleet:
         self.metrics = metrics
         self.board = Board()
         self._pressure = Pressure()
+        self._box_pressure = {address.box: Pressure() for address in config.workers}
         self._standing: dict[tuple[str | None, str], Fault] = {}
         """Faults that last, by box and kind."""
         self.watch = Watch(self.stand, self.stand_down)
-        self.admission = Admission(config, self.board, self._pressure, time.monotonic)
+        self.admission = Admission(
+            config, self.board, self._pressure, self._wait_there, time.monotonic
+        )
         self._prefixes = PrefixMemory()
         self._steps = StepMemory()
         self.book = Book(
@@ -268,13 +273,39 @@ class Fleet:
             return
         order = flight.order
         self._prefixes.remember(box, order.prefix)
-        if order.internal or not self.board.anyone_waits_beside(flight):
-            return  # nobody stood behind it, so it tells nothing of a queue
-        self._pressure.learn(
-            received_s=order.received_s,
-            prompt_tokens=len(order.token_ids),
-            now_s=time.monotonic(),
+        if order.internal:
+            return
+        now_s, tokens = time.monotonic(), len(order.token_ids)
+        for pressure, where in ((self._pressure, None), (self._box_pressure[box], box)):
+            if self.board.anyone_waits_beside(flight, where):
+                pressure.learn(received_s=order.received_s, prompt_tokens=tokens, now_s=now_s)
+            # Else nobody stood behind it, so it tells nothing of a queue.
+
+    def _wait_there(self, prompt_tokens: int) -> Ahead | None:
+        """What waits where a request that came now would be read; None when no box takes it."""
+        now_s = time.monotonic()
+        views = [self.board.view(link, self.rates, self._prefixes) for link in self.usable()]
+        ready = self.ready()
+        question = Question(
+            prompt_tokens=prompt_tokens,
+            max_tokens=round(self.rates.output_tokens or FAIR_ANSWER),
+            expected_output_tokens=self.rates.output_tokens,
+            kv_bytes_per_token=ready.handoff_bytes_per_token(self.setting.kv_wire)
+            if ready
+            else None,
         )
+        links = self.rates.links(now_s)
+        decision = decide(self.setting, views, links, question, self._turn + 1, told=False)
+        if decision is None:
+            return None
+        box = decision.prefill_box
+        requests, tokens = self.board.waiting_on(box)
+        here, all_boxes = self._box_pressure[box], self._pressure
+        if not requests:
+            here.nobody_waits(now_s)
+        rate = here.tokens_per_s or all_boxes.tokens_per_s
+        wait_s = (tokens + prompt_tokens) / rate if rate else 0.0
+        return Ahead(requests=requests, wait_s=wait_s)
 
     # -------------------------------------------------------------- what a flight asks
 
@@ -309,7 +340,7 @@ class Fleet:
     def _views(self, asking: Flight) -> list[BoxView]:
         """The usable boxes that can hold it as the policy sees them."""
         return [
-            self.board.view(link, self.rates, self._prefixes, asking)
+            self.board.view(link, self.rates, self._prefixes, asking.order.prefix, asking)
             for link in self._able(asking.order)
         ]
 

@@ -2,6 +2,7 @@
 
 One figure covers all that holds a prompt up (prefill rate, decoding beside it, batch places,
 hand-offs): prompt tokens brought to their first token per second of time in which any waited.
+It is kept for all boxes together, and for each box that reads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ MIN_SAMPLES = 4
 """Fewer tell nothing: a lone short prompt measures a step's fixed cost, not a queue's rate."""
 HALF_LIFE_S = 5.0
 """Waiting time after which a sample counts half."""
+LEAST_KEPT = 0.6
+"""What one more sample leaves of those before it, however long it waited: a box that stood still
+once, before a short prompt, is not one that reads so slowly."""
+OLD_S = 60.0
+"""A queue that ended so long ago tells nothing of the next one."""
 
 
 class Pressure:
@@ -28,9 +34,14 @@ class Pressure:
         self._samples += 1
         busy_s = max(0.0, now_s - max(received_s, self._last_s))
         self._last_s = max(self._last_s, now_s)
-        keep = 0.5 ** (busy_s / HALF_LIFE_S)
+        keep = max(0.5 ** (busy_s / HALF_LIFE_S), LEAST_KEPT)
         self._tokens = self._tokens * keep + prompt_tokens
         self._busy_s = self._busy_s * keep + busy_s
+
+    def nobody_waits(self, now_s: float) -> None:
+        """A queue begins anew: what was learnt of one long ago is forgotten."""
+        if now_s - self._last_s > OLD_S:
+            self._tokens, self._busy_s, self._samples = 0.0, 0.0, 0
 
     @property
     def tokens_per_s(self) -> float | None:
