@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -40,6 +41,7 @@ class Chart(Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()
     x_range: tuple[float, float] | None = None
     y_top: float | None = None
+    """A point above it stands at the upper edge, as an arrow."""
     y_low: float = 0.0
     y_ticks: tuple[tuple[float, str], ...] = ()
     x_ticks: tuple[tuple[float, str], ...] = ()
@@ -52,8 +54,7 @@ def requests_chart(
     """One point a request over the last minutes: TTFT (`ttft`) or TPOT (`tpot`)."""
     found = trails.of(which)
     target = targets.ttft_s if which == "ttft" else targets.tpot_s
-    highest = max((max(trail.values) for trail in found if trail.values), default=0.0)
-    top = max(highest, (target or 0.0) * 1.2) * 1.1 or 1.0
+    top = _fair_top([value for trail in found for value in trail.values], target)
     return Chart(
         series=tuple(
             Points(
@@ -76,6 +77,17 @@ def requests_chart(
         ),
         empty="one point for each request, once some have been answered",
     )
+
+
+def _fair_top(values: Sequence[float], target: float | None) -> float:
+    """Where the axis ends: at the highest, unless a few of them would press all others flat."""
+    ordered = sorted(values)
+    highest = ordered[-1] if ordered else 0.0
+    most = ordered[int(len(ordered) * 0.95)] if ordered else 0.0
+    fair = max(2.0 * most, 4.0 * (target or 0.0))
+    if target is not None and highest > fair:
+        return fair
+    return max(highest, (target or 0.0) * 1.2) * 1.1 or 1.0
 
 
 def _event_marks(engine: Engine, now_s: float, span_s: float) -> tuple[Mark, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -11,6 +12,8 @@ from homesplit.core.state import Done
 from homesplit.view import numbers
 from homesplit.view.plan import LEDGER_PARTS, stacked
 from homesplit.view.spans import Line, Lines, Span, clean, crop, line, sparkline, wrap
+
+OUTCOMES = {"failed": "failed", "rejected": "refused", "cancelled": "cancelled"}
 
 
 def legend() -> str:
@@ -48,6 +51,11 @@ def _parts(record: RequestRecord) -> tuple[float | None, ...]:
     )
 
 
+def outcome_word(outcome: str) -> str:
+    """How a request ended, in the word that every screen has for it."""
+    return OUTCOMES.get(outcome, outcome)
+
+
 def _outcome_role(record: RequestRecord) -> str:
     return "" if record.outcome == "completed" else "bad"
 
@@ -59,7 +67,7 @@ def _row(record: RequestRecord, done: Done | None, top: float, width: int) -> Li
     )
     if record.outcome != "completed":
         why = record.error or record.finish_reason or ""
-        return crop((*head, Span(f"{record.outcome} {clean(why)}", "bad")), width)
+        return crop((*head, Span(f"{outcome_word(record.outcome)} {clean(why)}", "bad")), width)
     figures = (done.ttft_s, done.ttst_s, done.tpot_s) if done is not None else (None, None, None)
     told = line(" ".join(f"{numbers.seconds(value):>8}" for value in figures))
     if width < 90:
@@ -72,7 +80,11 @@ def request_detail(record: RequestRecord, width: int) -> Lines:
     """Everything about one request, in the order in which it happened."""
     rows: list[Line] = [
         line(Span("request ", "dim"), Span(clean(record.request_id), "strong")),
-        line(Span("outcome ", "dim"), record.outcome, f"  {record.finish_reason or ''}"),
+        line(
+            Span("outcome ", "dim"),
+            outcome_word(record.outcome),
+            f"  {record.finish_reason or ''}",
+        ),
     ]
     rows.extend(wrap(f"why here: {record.why}", width))
     if record.error:
@@ -105,3 +117,20 @@ def _gap_rows(record: RequestRecord, width: int) -> Lines:
         ),
         sparkline(gaps, min(width, len(gaps)), "decode", max(gaps)),
     )
+
+
+def misses(
+    records: Sequence[RequestRecord], seen: Sequence[Done], width: int, limit: int = 2
+) -> Lines:
+    """How many of the requests `seen` of late were refused or failed, why, and what to do."""
+    bad = [done for done in seen if done.outcome in ("rejected", "failed")]
+    if not bad:
+        return ()
+    counts = Counter(outcome_word(done.outcome) for done in bad)
+    told = " and ".join(f"{count} {word}" for word, count in counts.items())
+    ids = {done.request_id for done in bad}
+    newest = next((one for one in reversed(records) if one.request_id in ids), None)
+    why = f" The newest: {newest.error}" if newest is not None and newest.error else ""
+    keys = "enter on one tells all" + ("; - offers less" if counts["refused"] else "")
+    rows = wrap(f"Of {len(seen)} requests {told} ({keys}).{why}", width - 2, "bad", limit=limit)
+    return tuple((Span("✗ " if n == 0 else "  ", "bad"), *row) for n, row in enumerate(rows))

@@ -149,7 +149,8 @@ def _line(use: LinkUse, width: int) -> Line:
         parts.append(Span(f" {share * 100:.0f} % of {numbers.link_rate(known)}", ""))
     else:
         parts.append(Span(f"({use.why})", "dim"))
-    told = f"  {use.handoffs} hand-offs in 60 s, {numbers.size(use.bytes)} "
+    many = "hand-off" if use.handoffs == 1 else "hand-offs"
+    told = f"  {use.handoffs} {many} in 60 s, {numbers.size(use.bytes)} "
     if width_of((*parts, Span(told))) <= width:
         parts.append(Span(told, "dim"))
     if width >= 100:

@@ -11,6 +11,7 @@ from homesplit.core.engine_state import MENDED
 from homesplit.core.state import Done, Engine, RunState
 from homesplit.core.workload import Targets
 from homesplit.view import numbers
+from homesplit.view.ledger import OUTCOMES
 from homesplit.view.link_use import Moves, link_lines, link_use
 from homesplit.view.panels import as_fits, nothing_yet
 from homesplit.view.spans import (
@@ -99,11 +100,7 @@ def goodput_lines(
     ]
     if height >= 4:
         told = [f"{len(seen)} ended"]
-        for outcome, word in (
-            ("failed", "failed"),
-            ("rejected", "refused"),
-            ("cancelled", "cancelled"),
-        ):
+        for outcome, word in OUTCOMES.items():
             count = sum(done.outcome == outcome for done in seen)
             told += [f"{count} {word}"] if count else []
         bad = any(done.outcome in ("failed", "rejected") for done in seen)

@@ -12,6 +12,8 @@ from homesplit.view.charts import Chart, Points
 from homesplit.view.spans import Line, Lines, Span, crop, line, merge, wrap
 
 LEAST_WIDTH, LEAST_HEIGHT = 20, 4
+BEYOND = "↑"
+"""A point that is higher than the axis goes."""
 Cell = tuple[str, str]
 _EMPTY: Cell = (" ", "")
 
@@ -71,15 +73,15 @@ class _Plot:
     def points(self, points: Points) -> None:
         """A glyph for each."""
         # As `column` and `row` say, without calling them: there may be thousands.
-        cell = (points.marker, points.role)
+        cell, beyond = (points.marker, points.role), (BEYOND, points.role)
         columns, rows, cells = self.columns, self.rows, self.cells
         left, low = self._left, self._low
         across = (columns - 1) / ((self._right - left) or 1.0)
         up = (rows - 1) / ((self._top - low) or 1.0)
         for x, y in zip(points.x, points.y, strict=True):
             column, row = int((x - left) * across + 0.5), rows - 1 - int((y - low) * up + 0.5)
-            if 0 <= column < columns and 0 <= row < rows:
-                cells[row][column] = cell
+            if 0 <= column < columns and row < rows:
+                cells[max(row, 0)][column] = cell if row >= 0 else beyond
 
 
 def _span(series: Sequence[Points]) -> tuple[float, float]:

@@ -215,7 +215,7 @@ def _marks(window: Window, engine: Engine) -> list[tuple[int, str, str]]:
     for fault in engine.faults:
         glyph, role = ("✓", "good") if fault.kind == MENDED else ("✗", "bad")
         box = f" {fault.box}" if fault.box else ""
-        told.append((fault.at_s, f"{glyph}{fault.kind}{box}", role))
+        told.append((fault.at_s, f"{glyph}{fault.kind.replace('_', ' ')}{box}", role))
     found = [(int(window.column(at_s)), word, role) for at_s, word, role in told]
     return [mark for mark in found if 0 <= mark[0] < window.columns]
 

@@ -227,6 +227,18 @@ def test_the_chart_puts_new_points_right_and_high_values_up() -> None:
     assert rows[-1].endswith("now")
 
 
+def test_one_far_off_point_does_not_press_the_others_flat() -> None:
+    usual = [record(f"r{n}", 100.0 + n, 0.1) for n in range(20)]
+    alike = after(Engine(), usual)
+    chart = requests_chart(alike, trails(alike), "tpot", Targets(tpot_s=0.1), 200.0)
+    assert "↑" not in plain(scatter(chart, 40, 10))
+    engine = after(alike, [record("far", 200.0, 30.0)])
+    chart = requests_chart(engine, trails(engine), "tpot", Targets(tpot_s=0.1), 200.0)
+    assert chart.y_top == 0.4
+    rows = plain(scatter(chart, 40, 10)).split("\n")
+    assert [n for n, row in enumerate(rows) if "↑" in row] == [0]
+
+
 def _right(row: str) -> bool:
     return row[-3:].strip() == "•"
 

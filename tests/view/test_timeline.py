@@ -29,10 +29,11 @@ def test_the_strip_shows_prefill_where_it_was_and_decode_beside_it() -> None:
 def test_a_fault_and_its_end_stand_at_their_moments_each_with_a_glyph_of_its_own() -> None:
     marks = [
         events.FaultSeen(fault=Fault(at_s=at_s, box="a", kind=kind, sentence="told"))
-        for at_s, kind in ((2.0, "pause"), (6.0, MENDED))
+        for at_s, kind in ((2.0, "pause"), (6.0, MENDED), (8.0, "worker_lost"))
     ]
     axis = drawn(*marks, now_s=10.0, width=timeline.LABEL + 50)[-1][timeline.LABEL :]
     assert (axis.index("✗pause a"), axis.index("✓mended a")) == (10, 30)
+    assert "✗worker lo" in axis
 
 
 def test_every_row_fits_the_width() -> None:

@@ -38,6 +38,7 @@ FIGURES_S = 1.5
 SLOW_S = 3.0
 WINDOWS_S = (2.0, 5.0, 10.0, 20.0, 60.0)
 TILES = ("ttft", "tpot", "gap")
+HIGHER = "  ↑ higher"
 NEARER, FARTHER = "A shorter stretch of time in the strips", "A longer one"
 
 
@@ -112,6 +113,7 @@ class MonitorScreen(StageScreen):
             requests.border_title = "Last requests"
             requests.border_subtitle = Content(ledger.legend())
             yield LinesView(self._unserved, id="unserved")
+            yield LinesView(self._misses, id="misses")
             yield Rows(id="request-rows", live=True)
         with Vertical(id="boxes-panel", classes="panel") as boxes:
             boxes.border_title = "Boxes"
@@ -194,6 +196,10 @@ class MonitorScreen(StageScreen):
     def _unserved(self, width: int, height: int) -> Lines:
         return wrap(monitor.NOTHING_SERVED, width, "dim")
 
+    def _misses(self, width: int, height: int) -> Lines:
+        lines = 1 if self.size.height < 34 else 2
+        return ledger.misses(self.state.engine.records, self._minute, width, lines)
+
     def show_body(self) -> None:
         """Only what is cheap and must follow at once; the rest has its own clock."""
         self._look()
@@ -252,6 +258,8 @@ class MonitorScreen(StageScreen):
 
     def _tell_classes(self) -> None:
         legends = f"{legend(prompt_classes(self.state.load))}  ┈ target  ┊ mode, fault"
+        if len(legends) + len(HIGHER) <= self.size.width // 2 - 6:
+            legends += HIGHER
         for which in ("ttft", "tpot"):
             subtitle(self.query_one(f"#chart-{which}", Vertical), legends)
 
@@ -269,6 +277,7 @@ class MonitorScreen(StageScreen):
             ledger.header(width),
         )
         rows.display = bool(engine.records or now)
+        self.query_one("#misses", LinesView).redraw()
         unserved = self.query_one("#unserved")
         unserved.display = not rows.display
         if rows.display and self.focused is None:
