@@ -237,6 +237,16 @@ async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it
     assert await second is not None
 
 
+async def test_an_answer_that_came_in_time_is_heard_also_when_it_is_read_too_late() -> None:
+    base = TwoBoxes()
+    base.detection_s = 1e-9  # as if the router had slept through all of it
+    flight = Flight(base, order())
+    piece = asyncio.create_task(flight.next_piece())
+    await read_on_a(base, flight)
+    assert base.faults == []
+    piece.cancel()
+
+
 async def test_a_senders_account_that_comes_with_the_last_token_is_in_the_record() -> None:
     base = TwoBoxes()
     flight = Flight(base, order(token_ids=[1, 2, 3], sampling=SamplingParams(max_tokens=2)))

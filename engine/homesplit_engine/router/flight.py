@@ -53,6 +53,8 @@ MAX_FAILED_ATTEMPTS = 6
 REFUSED_PAUSE_S = 0.25
 UNSENT_PAUSE_S = 0.05
 """Before another try, when a box took no message: its loss is known by then or soon after."""
+UNREAD_S = 0.01
+"""For what has come and is not read yet."""
 RETURN_S = 5.0
 """When a router that was stopped may be back, at the earliest."""
 
@@ -118,7 +120,10 @@ class Flight:
             async with asyncio.timeout(max(0.0, limit_s - now_s)):
                 box, wire_id, item = await self.inbox.get()
         except TimeoutError:
-            self._too_late(attempt)
+            # A router that had no core for a while has not read yet what was said in time.
+            await asyncio.sleep(UNREAD_S)
+            if self.inbox.empty():
+                self._too_late(attempt)
             return
         self._obey(item)
         if wire_id == attempt.wire_id or isinstance(item, BoxLost):
