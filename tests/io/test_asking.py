@@ -87,7 +87,9 @@ class Typed:
         """Return once the terminal has shown this so often."""
         async with asyncio.timeout(LIMIT_S):
             while self.shown.count(words) < times:
-                self.shown += (await asyncio.to_thread(os.read, self.keyboard, 4096)).decode()
+                came = await asyncio.to_thread(os.read, self.keyboard, 4096)
+                # A character may come in two pieces.
+                self.shown += came.decode(errors="replace")
 
     def type(self, text: str) -> None:
         os.write(self.keyboard, text.encode())

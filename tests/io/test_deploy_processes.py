@@ -159,7 +159,7 @@ class _KeptAtOnce(LocalBox):
 async def test_a_kept_process_lives_on_without_the_desk(
     box: LocalBox, place: EnginePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_process, "_GUARD_S", 6)
+    monkeypatch.setattr(remote_process, "_GUARD_S", 60)
     await remote_process.write_launcher(box, place)
     ready = f"{place.run}/worker.ready"
     await box.write(f"{place.run}/worker.json", f'{{"ready": "{ready}"}}'.encode())

@@ -16,7 +16,7 @@ from homesplit.tui.screens.dialogs import Ask, TrustKey
 from tests.engine.router_kit import until
 from tests.io.far_end import FEW, Lab, far_end
 from tests.tui.conftest import MakeApp
-from tests.tui.test_flows import picture
+from tests.tui.test_flows import answered, dialog, picture
 
 LIMIT_S = 60.0
 
@@ -31,23 +31,11 @@ async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         yield made
 
 
-async def dialog(pilot: Pilot[None], app: HomesplitApp, kind: type[Ask] | type[TrustKey]) -> None:
-    """Wait for a dialog of this kind."""
-    async with asyncio.timeout(LIMIT_S):
-        while not isinstance(app.screen, kind):
-            await pilot.pause(0.05)
-
-
 async def give(pilot: Pilot[None], app: HomesplitApp, answer: str) -> None:
     """Type an answer into the dialog, see that it is not shown, and press enter."""
-    await dialog(pilot, app, Ask)
-    asked = app.screen
-    entry = asked.query_one(Input)
-    assert entry.password
-    await pilot.press(*answer, "enter")
-    async with asyncio.timeout(LIMIT_S):
-        while app.screen is asked:
-            await pilot.pause(0.05)
+    await dialog(app, Ask)
+    assert app.screen.query_one(Input).password
+    await answered(pilot, app, *answer, "enter")
 
 
 async def test_a_new_box_asks_for_its_key_then_for_the_passphrase_and_lets_in(
@@ -57,10 +45,10 @@ async def test_a_new_box_asks_for_its_key_then_for_the_passphrase_and_lets_in(
     async with app.run_test(size=(120, 40)) as pilot:
         connections = lab.connections(app.controller.ask)
         connecting = asyncio.create_task(connections.connect("box"))
-        await dialog(pilot, app, TrustKey)
-        await pilot.press("y")
+        await dialog(app, TrustKey)
+        await answered(pilot, app, "y")
         await give(pilot, app, "wrong")
-        await dialog(pilot, app, Ask)
+        await dialog(app, Ask)
         await until(lambda: "That was not accepted. Passphrase of" in picture(app))
         await give(pilot, app, "open")
         assert (await asyncio.wait_for(connecting, LIMIT_S)).user == "owner"
@@ -77,15 +65,11 @@ async def test_who_declines_each_question_gets_a_sentence_and_no_further_dialog(
     async with app.run_test(size=(120, 40)) as pilot:
         connections = lab.connections(app.controller.ask)
         connecting = asyncio.create_task(connections.connect("box"))
-        await dialog(pilot, app, TrustKey)
-        await pilot.press("y")
+        await dialog(app, TrustKey)
+        await answered(pilot, app, "y")
         for _ in ("the passphrase", "the password"):
-            await dialog(pilot, app, Ask)
-            asked = app.screen
-            await pilot.press("escape")
-            async with asyncio.timeout(LIMIT_S):
-                while app.screen is asked:
-                    await pilot.pause(0.05)
+            await dialog(app, Ask)
+            await answered(pilot, app, "escape")
         with pytest.raises(UnreachableError, match="Nobody gave its passphrase"):
             await asyncio.wait_for(connecting, LIMIT_S)
         assert not isinstance(app.screen, Ask)

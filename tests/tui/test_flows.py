@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from textual.content import Content
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.widgets import Input
 
 from homesplit.core import events
 from homesplit.replay import Replay
 from homesplit.tui.app import HomesplitApp
-from homesplit.tui.screens.dialogs import Question, Reading
+from homesplit.tui.screens.dialogs import Ask, Question, Reading, TrustKey
 from homesplit.tui.screens.pick import Pick
 from homesplit.tui.widgets.lines import LinesView
 from homesplit.view import road
@@ -67,11 +68,42 @@ async def drawn(screen: Screen[Any]) -> None:
             await refreshed.wait()
 
 
+async def dialog(app: HomesplitApp, kind: type[Ask] | type[TrustKey]) -> None:
+    """Wait for a dialog of this kind that can be answered: keys typed before that would be lost."""
+
+    def takes_keys() -> bool:
+        there = isinstance(app.screen, kind) and bool(app.screen.query("Keys"))
+        return there and (kind is not Ask or isinstance(app.focused, Input))
+
+    await until(takes_keys)
+
+
+async def answered(pilot: Pilot[None], app: HomesplitApp, *keys: str) -> None:
+    """Press keys into the dialog that is open, the last of which closes it."""
+    asked = app.screen
+    await pilot.press(*keys)
+    await until(lambda: app.screen is not asked)
+
+
 async def press(pilot: Pilot[None], *keys: str) -> None:
     """Press keys, each once all that the one before it asked for is done."""
     for key in keys:
         await pilot.press(key)
         await settled(pilot)
+
+
+def notices(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bool]]:
+    """Every notice as its title, its text and whether that is markup.
+
+    A notice goes away by itself, maybe before anybody has looked.
+    """
+    told: list[tuple[str, str, bool]] = []
+
+    def notify(_: object, message: str, *, title: str, markup: bool, **_more: object) -> None:
+        told.append((title, message, markup))
+
+    monkeypatch.setattr(HomesplitApp, "notify", notify)
+    return told
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -112,12 +144,14 @@ async def test_turning_a_knob_changes_the_question(make_app: MakeApp) -> None:
         assert app.controller.state.choices.prompt_tokens == 1024
 
 
-async def test_a_key_that_has_nothing_to_act_on_says_so(make_app: MakeApp) -> None:
+async def test_a_key_that_has_nothing_to_act_on_says_so(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = notices(monkeypatch)
     app = make_app(list(sample_run.machines()))
     async with app.run_test(size=(120, 40)) as pilot:
         await press(pilot, "2", "v", "f")
-        told = [toast.message for toast in app._notifications]  # pyright: ignore[reportPrivateUsage]
-        assert [message.split(":")[0] for message in told] == [
+        assert [message.split(":")[0] for _, message, _ in told] == [
             "There is no map yet",
             "The advice names no targets to take",
         ]
@@ -261,13 +295,7 @@ NAME_LIKE_MARKUP = "[red]x[/]\\"
 async def test_names_that_look_like_markup_are_shown_as_they_stand(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[str, str, bool]] = []
-
-    # A notice goes away by itself, maybe before anybody has looked.
-    def notify(_: object, message: str, *, title: str, markup: bool, **_more: object) -> None:
-        told.append((title, message, markup))
-
-    monkeypatch.setattr(HomesplitApp, "notify", notify)
+    told = notices(monkeypatch)
     box = sample_run.found(NAME_LIKE_MARKUP, "10.77.0.11")
     barred = replace(sample_run.found("[/]", "10.77.0.12"), usable=False, why="[bold]no[/]")
     app = make_app([events.BoxFound(box=box), events.BoxFound(box=barred)])

@@ -29,7 +29,7 @@ from tests.io.fake_router import fake_router
 from tests.io.far_end import Lab, far_end
 from tests.tui import sample_run
 from tests.tui.conftest import MakeApp
-from tests.tui.test_flows import picture, press, settled, text_of
+from tests.tui.test_flows import answered, dialog, picture, press, settled, text_of
 
 SMALL, LARGER = (80, 24), ((120, 40), (200, 60))
 
@@ -54,18 +54,6 @@ async def real_app(
         await settled(pilot)
         yield app, pilot
         await controller.close()
-
-
-async def dialog(app: HomesplitApp, kind: type[Ask] | type[TrustKey]) -> None:
-    """Wait for a dialog of this kind that can be answered."""
-    await until(lambda: isinstance(app.screen, kind) and app.screen.query("Keys"))
-
-
-async def answered(pilot: Pilot[None], app: HomesplitApp, *keys: str) -> None:
-    """Press keys into the dialog that is open, the last of which closes it."""
-    asked = app.screen
-    await pilot.press(*keys)
-    await until(lambda: app.screen is not asked)
 
 
 async def told(pilot: Pilot[None], app: HomesplitApp) -> str:

@@ -171,14 +171,18 @@ def test_a_login_that_is_an_ordinary_word_goes_where_it_can_be_nothing_else() ->
 @pytest.mark.parametrize("word", ["a", "a.", "1.", "a:", ":", "`", "aa-", "/home/a", "a@", "box "])
 def test_a_long_word_holds_an_export_up_no_longer_than_its_length(word: str) -> None:
     redaction = Redaction(["gandalf", "frodo"], ["alice"])
-    took: list[float] = []
-    for count in (2_000, 32_000):
-        text = word * count
-        began = time.process_time()
-        redaction.text(text)
-        took.append(time.process_time() - began)
+
+    def took_s(text: str) -> float:
+        """Of this thread's own time; the less of two, for what else is cleared up in it."""
+        tries: list[float] = []
+        for _ in range(2):
+            began_s = time.thread_time()
+            redaction.text(text)
+            tries.append(time.thread_time() - began_s)
+        return min(tries)
+
     # Sixteen times the length would take 256 times as long where each place is looked at anew.
-    assert took[1] < 64 * max(took[0], 0.002)
+    assert took_s(word * 32_000) < 64 * max(took_s(word * 2_000), 0.002)
 
 
 def test_one_machine_under_two_names_has_one_letter() -> None:
