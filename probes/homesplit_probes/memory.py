@@ -20,6 +20,8 @@ _DEVICE_BYTES = 1024 * _MIB
 _REPEATS = 15
 _PASSES = 4
 """Over the whole buffer in each repetition: threads that start late would count for much of one."""
+_PIECE_BYTES = 256 * 1024
+"""A call for so much costs nothing, and the C library copies it as it does what is small."""
 
 Say = Callable[[str], None]
 
@@ -38,17 +40,29 @@ def measure_memory(seconds: float, available_bytes: int, say: Say) -> Dict[str, 
     say("reading and copying %d MiB of memory" % (size // _MIB))
     threads = usable_cores()
     source, target = _Buffer(size), _Buffer(size)
-    copier = _copier(source.start, target.start, size, threads)
     moved = _PASSES * size
     reads = [
         _rate(reader(source.start, size, threads), moved, threads, seconds / 4, name, size)
         for name, reader in (("memcmp", _comparer), ("memchr", _searcher))
     ]
-    return {
-        # Memory gives at least what the quicker of them takes.
-        "read": max(reads, key=lambda figure: figure["value"]),
-        "copy": _rate(copier, 2 * moved, threads, seconds / 2, "memmove", size),
-    }
+    # One call for a whole slice is up to an eighth slower than a plain loop on some processors.
+    copies = [
+        _rate(
+            _copier(source.start, target.start, size, threads, piece),
+            2 * moved,
+            threads,
+            seconds / 4,
+            name,
+            size,
+        )
+        for name, piece in (("memmove", size), ("memmove of 256 KiB at a time", _PIECE_BYTES))
+    ]
+    # Memory gives at least what the quicker of them takes.
+    return {"read": _quicker(reads), "copy": _quicker(copies)}
+
+
+def _quicker(figures: List[Figure]) -> Figure:
+    return max(figures, key=lambda figure: figure["value"])
 
 
 class _Buffer:
@@ -158,13 +172,15 @@ def _comparer(start: int, size: int, threads: int) -> Callable[[], None]:
     return lambda: _together(work, threads)
 
 
-def _copier(begin: int, end: int, size: int, threads: int) -> Callable[[], None]:
+def _copier(begin: int, end: int, size: int, threads: int, piece: int) -> Callable[[], None]:
+    """Copies each slice from its beginning to its end, so many bytes a call."""
     slice_bytes = size // threads
     memmove = ctypes.CDLL(None).memmove
     memmove.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
     def work(i: int) -> None:
-        memmove(end + i * slice_bytes, begin + i * slice_bytes, slice_bytes)
+        for at in range(i * slice_bytes, (i + 1) * slice_bytes, piece):
+            memmove(end + at, begin + at, min(piece, (i + 1) * slice_bytes - at))
 
     return lambda: _together(work, threads)
 
