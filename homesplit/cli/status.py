@@ -36,7 +36,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(stand)
     else:
-        print("\n".join([*_lines(stand.deployment, names), *brought_lines(stand.brought or ())]))
+        lines = [stand.at_work] if stand.at_work else []
+        lines += _lines(stand.deployment, names)
+        lines += brought_lines(stand.brought or (), at_work=stand.at_work is not None)
+        print("\n".join(lines))
     return 0 if stand.runs or stand.deployment is None else 1
 
 

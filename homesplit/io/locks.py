@@ -48,6 +48,21 @@ async def file_lock(path: Path, *, doing: str, wait_s: float) -> AsyncGenerator[
         os.close(handle)
 
 
+def at_work(path: Path) -> str | None:
+    """A sentence on who holds `path` now, None when nobody does; whoever was killed does not."""
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except OSError:  # nobody has ever held it
+        return None
+    try:
+        _lock(handle)
+    except (BlockingIOError, PermissionError):
+        return _at_work(_holder(handle))
+    finally:
+        os.close(handle)
+    return None
+
+
 async def _take(handle: int, deadline_s: float) -> None:
     while True:
         try:
@@ -91,12 +106,15 @@ def _holder(handle: int) -> Holder | None:
 
 
 def _held(holder: Holder | None) -> HomesplitError:
+    do_next = "Wait until it is done, or end it there, then try again."
+    return HomesplitError(_at_work(holder), do_next=do_next)
+
+
+def _at_work(holder: Holder | None) -> str:
     if holder is None:
         who, doing = "Another homesplit on this machine", "at work there"
     else:
         since = time.strftime("%H:%M:%S", time.localtime(holder.since_s))
         who = f"Another homesplit on this machine (process {holder.pid}, since {since})"
         doing = holder.doing
-    return HomesplitError(
-        f"{who} is {doing}.", do_next="Wait until it is done, or end it there, then try again."
-    )
+    return f"{who} is {doing}."

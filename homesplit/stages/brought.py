@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from msgspec import Struct
 
 from homesplit.core.brought import Brought
@@ -11,6 +12,7 @@ from homesplit.core.deployment import Deployment
 from homesplit.errors import TrustError, UnreachableError
 from homesplit.io.box_contents import read_contents
 from homesplit.io.deploy_store import DeployStore
+from homesplit.io.locks import at_work
 from homesplit.io.ssh import Connections
 from homesplit.stages.context import Context
 from homesplit.stages.deploy import status_over
@@ -22,6 +24,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     deployment: Deployment | None
     brought: tuple[Brought, ...] | None
     """None while all runs: what it runs from is there."""
+    at_work: str | None = None
+    """Another command of this desk that changes its boxes just now, in a sentence."""
 
     @property
     def runs(self) -> bool:
@@ -34,13 +38,15 @@ class Standing(Struct, frozen=True, kw_only=True):
 
 async def standing(ctx: Context, boxes: tuple[str, ...] = ()) -> Standing:
     """How these boxes stand, else those of this desk; changes nothing."""
+    busy = at_work(DeployStore(ctx.paths.deployments).lock)
     async with Connections(paths=ctx.paths, ask=ctx.ask) as connections:
-        seen = Standing(deployment=await status_over(ctx, connections, boxes), brought=None)
+        deployment = await status_over(ctx, connections, boxes)
+        seen = Standing(deployment=deployment, brought=None, at_work=busy)
         if seen.runs:
             return seen
         names = _to_look_at(ctx, boxes, seen.deployment)
         brought = await asyncio.gather(*(_look(connections, name) for name in names))
-    return Standing(deployment=seen.deployment, brought=tuple(brought))
+    return msgspec.structs.replace(seen, brought=tuple(brought))
 
 
 async def lying(ctx: Context) -> tuple[Brought, ...]:

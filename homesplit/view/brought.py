@@ -11,9 +11,11 @@ from homesplit.view.spans import EMPTY, Line, Lines, Span, clean, crop, fit, lin
 SIZE_COLUMN = 10
 
 
-def brought_lines(boxes: Sequence[Brought]) -> list[str]:
-    """Box by box what is there, then what can be done with it."""
-    lines = [line for box in boxes for line in _of_box(box)]
+def brought_lines(boxes: Sequence[Brought], *, at_work: bool = False) -> list[str]:
+    """Box by box what is there, then what can be done with it; nothing while a command is at it."""
+    lines = [line for box in boxes for line in _of_box(box, at_work)]
+    if at_work:
+        return lines
     there = [box for box in boxes if box.folder]
     if any(box.is_half for box in there):
         lines.append("To go on: repeat the same `homesplit up`; what is whole is kept.")
@@ -52,14 +54,14 @@ def _with_size(parts: Line, bytes_there: int | None, width: int) -> Line:
     return crop((*fit(parts, max(width - SIZE_COLUMN, 1)), *told), width)
 
 
-def _of_box(box: Brought) -> list[str]:
+def _of_box(box: Brought, at_work: bool) -> list[str]:
     if box.why:
         return [f"{box.box} can't be looked at: {box.why}"]
     if box.folder is None:
         return [f"{box.box}: nothing of homesplit lies there."]
     lines = [f"{box.box}: {size(box.bytes)} in {box.folder}"]
     lines += [f"  {_in_words(piece)}" for piece in box.pieces]
-    if box.installing:
+    if box.installing and not at_work:
         lines.append("  an installation is still at work there; the next `up` ends it first")
     return lines
 

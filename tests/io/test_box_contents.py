@@ -185,6 +185,15 @@ def test_lines_tell_each_box_and_what_can_be_done() -> None:
     assert brought_lines(()) == []
 
 
+def test_while_a_command_is_at_work_nobody_is_told_to_repeat_or_to_delete_it() -> None:
+    half = Piece(kind="weights", name="1e", bytes=5_000_000, whole=False)
+    box = Brought(box="atlas", folder="/home/a", bytes=5_000_000, pieces=(half,), installing=True)
+    assert brought_lines([box], at_work=True) == [
+        "atlas: 5.00 MB in /home/a",
+        "  weights 1e: 5.00 MB, half made",
+    ]
+
+
 def test_boxes_stay_noted_until_they_are_removed_and_outlive_the_deployment(
     tmp_path: Path,
 ) -> None:

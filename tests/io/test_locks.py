@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from homesplit.errors import HomesplitError
-from homesplit.io.locks import file_lock
+from homesplit.io.locks import at_work, file_lock
 
 
 async def refused(path: Path) -> HomesplitError:
@@ -21,8 +21,11 @@ async def refused(path: Path) -> HomesplitError:
 
 async def test_who_holds_a_lock_and_what_they_do_is_told(tmp_path: Path) -> None:
     path = tmp_path / "lock"
+    assert at_work(path) is None
     async with file_lock(path, doing="deploying to atlas and borea", wait_s=0):
         error = await refused(path)
+        assert at_work(path) == error.what
+    assert at_work(path) is None
     assert f"process {os.getpid()}" in error.what
     assert error.what.endswith("is deploying to atlas and borea.")
     assert error.where is None
@@ -46,3 +49,9 @@ async def test_a_lock_is_free_and_names_nobody_once_its_holder_is_done(tmp_path:
             async with file_lock(path, doing=doing, wait_s=0):
                 raise ValueError("failed")
         assert path.read_bytes() == b""
+
+
+def test_who_was_killed_while_at_it_is_not_at_work_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text('{"pid": 1, "doing": "deploying", "since_s": 1.0}')
+    assert at_work(path) is None
