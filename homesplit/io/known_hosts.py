@@ -83,6 +83,23 @@ def entries_of(files: Sequence[Path], fingerprint: str) -> list[Entry]:
     return found
 
 
+def of_machine(entries: Sequence[Entry], fingerprint: str) -> list[Entry]:
+    """Without the keys of other machines, which had the same address at another time.
+
+    A machine has one key of each kind: another one beside its own is not its.
+    """
+    own = {
+        e.key.get_algorithm() for e in entries if e.marker is None and e.fingerprint == fingerprint
+    }
+    return [
+        entry
+        for entry in entries
+        if entry.marker is not None
+        or entry.fingerprint == fingerprint
+        or (own and entry.key.get_algorithm() not in own)
+    ]
+
+
 def _plain_keys(file: Path) -> list[tuple[int, asyncssh.SSHKey]]:
     found: list[tuple[int, asyncssh.SSHKey]] = []
     try:

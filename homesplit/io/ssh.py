@@ -77,7 +77,7 @@ class Connections:
             return LocalBox(target)
         known, user = self._known(target)
         if known is None:
-            return await self._login(await self._route(target, target))
+            return await self._connect_named(target)
         return await self._connect_known(replace(known, user=user or known.user))
 
     def _known(self, target: str) -> tuple[KnownBox | None, str | None]:
@@ -86,6 +86,44 @@ class Connections:
         if port is not None or host in ssh_config.host_aliases(ssh_config.config_path()):
             return None, user
         return find_box(self._paths, host), user
+
+    async def _connect_named(self, target: str) -> Box:
+        """Log in where the name leads to, else where the box of that name shows its key now."""
+        route = await self._route(target, target)
+        try:
+            return await self._login(route)
+        except (RefusedError, DeclinedError):
+            raise
+        except UnreachableError:
+            box = await self._login_moved(target, route)
+            if box is None:
+                raise
+            return box
+
+    async def _login_moved(self, target: str, route: Route) -> Box | None:
+        """As the ssh configuration says, but not where: the box has that address no more."""
+        _, host, port = split_target(target)
+        known = find_box(self._paths, host)
+        if known is None or port is not None or route.proxy_command:
+            return None
+        if route.jump not in (None, "none"):
+            return None
+        route = dataclasses.replace(route, host_key=known.host_key)
+        before = [a for a in known.addresses if a != route.host]
+        for address in before:
+            try:
+                return await self._login(dataclasses.replace(route, host=address, port=known.port))
+            except (RefusedError, DeclinedError):
+                raise
+            except (UnreachableError, TrustError):
+                continue
+        moved = await find_again(known.host_key)
+        if moved is None or moved[0] in (route.host, *before):
+            return None
+        box = await self._login(dataclasses.replace(route, host=moved[0], port=moved[1]))
+        met = replace(known, addresses=(moved[0],), port=moved[1])
+        await asyncio.to_thread(remember_box, self._paths, met)
+        return box
 
     async def _connect_known(self, known: KnownBox) -> Box:
         """Try the addresses a box was met at, then look for its host key in the network."""

@@ -138,6 +138,7 @@ class Attempt:
         if route.host_key is not None:
             # The same machine at an address where its key was never seen is still the same.
             entries += known_hosts.entries_of(route.trust_files, route.host_key)
+            return known_hosts.of_machine(entries, route.host_key)
         return entries
 
     def _trusted(self, host: str, address: str, port: int | None) -> Sequence[Any]:

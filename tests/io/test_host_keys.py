@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from homesplit.core.found import Hint
-from homesplit.errors import TrustError
-from homesplit.io import ssh_keys
+from homesplit.errors import TrustError, UnreachableError
+from homesplit.io import ssh, ssh_keys
 from homesplit.io.box_store import KnownBox, remember_box
 from homesplit.io.discovery import remembered_hints
 from homesplit.io.knock import try_hints
@@ -79,6 +79,46 @@ async def test_another_machine_at_a_remembered_address_is_not_taken_for_the_one_
     atlas, borea = await try_hints(hints, [])
     assert (atlas.host_key, borea.host_key) == (None, lab.host_key.get_fingerprint())
     assert "installed afresh" in (atlas.why or "")
+
+
+async def test_a_key_trusted_at_that_address_does_not_make_it_the_box_met_before(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nowhere(host_key: str) -> None:
+        assert host_key == "SHA256:other"
+
+    monkeypatch.setattr(ssh, "find_again", nowhere)
+    met = KnownBox(name="atlas", host_key="SHA256:other", addresses=("127.0.0.1",), port=lab.port)
+    async with lab.connections(Asked()) as connections:
+        await connections.connect(f"owner@127.0.0.1:{lab.port}")
+        remember_box(lab.paths, met)
+        with pytest.raises(TrustError, match="another machine than before answers"):
+            await connections.connect("owner@atlas")
+
+
+@pytest.mark.parametrize("met_at", ["127.0.0.1", "127.0.0.3"], ids=["met there", "looked for"])
+async def test_a_box_whose_address_in_the_configuration_is_stale_is_found_by_its_key(
+    lab: Lab, met_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def announced(host_key: str) -> tuple[str, int] | None:
+        return ("127.0.0.1", lab.port) if host_key == own else None
+
+    monkeypatch.setattr(ssh, "find_again", announced)
+    own = lab.host_key.get_fingerprint()
+    # Nobody listens at 127.0.0.2 and 127.0.0.3.
+    lab.config(f"Host box\n  HostName 127.0.0.2\n  Port {lab.port}\n  User owner\n")
+    for key in (own, "SHA256:other"):
+        remember_box(
+            lab.paths, KnownBox(name="box", host_key=key, addresses=(met_at,), port=lab.port)
+        )
+        asked = Asked()
+        async with lab.connections(asked) as connections:
+            if key == own:
+                assert (await connections.connect("box")).user == "owner"
+                continue
+            with pytest.raises(UnreachableError, match=f"127.0.0.2:{lab.port} refuses"):
+                await connections.connect("box")
+            assert asked.asked == []
 
 
 async def test_a_certificate_beside_the_key_lets_in_who_has_nothing_else(lab: Lab) -> None:
