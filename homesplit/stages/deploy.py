@@ -176,7 +176,7 @@ async def down(ctx: Context) -> Deployment | None:
     ):
         memory = store.load()
         if memory is None:
-            ctx.emit(StageEnded(stage=STAGE, sentence="Nothing is deployed."))
+            ctx.emit(StageEnded(stage=STAGE, sentence="Nothing is deployed from here."))
             return None
         names = [part.name for part in memory.boxes]
         ctx.emit(StageStarted(stage=STAGE, sentence=f"Stopping on {' and '.join(names)}."))
