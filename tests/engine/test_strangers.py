@@ -10,6 +10,8 @@ import logging
 import os
 import random
 import struct
+import threading
+import zlib
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from homesplit_engine.router.answer import Reader
 from homesplit_engine.router.door_log import MOST_LINES
 from homesplit_engine.router.door_log import NAME as DOOR
 from homesplit_engine.router.uncarried import UNCARRIED
+from homesplit_engine.router.unpack import _unpack  # pyright: ignore[reportPrivateUsage]
 from homesplit_engine.wire.messages import Cancel, Hello, encode
 from homesplit_engine.wire.sockets import connecting_socket
 
@@ -186,17 +189,46 @@ async def test_no_http_is_a_line_in_the_log_each_and_no_traceback(
     assert all(one.exc_info is None and "\n" not in one.getMessage() for one in lines)
 
 
-@pytest.mark.parametrize("packing", ["gzip", "deflate"])
-async def test_a_body_that_cannot_be_unpacked_is_a_400(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, packing: str
+BODY = b'{"prompt": "ab", "max_tokens": 3}'
+BOMB = gzip.compress(b'{"prompt": "' + bytes(17 * 2**20))
+"""17 kB of a body that is larger than any that is read."""
+PACKED: list[tuple[str, bytes, int]] = [
+    ("gzip", gzip.compress(BODY), 200),
+    ("deflate", zlib.compress(BODY), 200),
+    ("deflate", zlib.compress(BODY, wbits=-15), 200),
+    ("identity", BODY, 200),
+    ("gzip", BOMB, 413),
+    ("gzip", b"no such thing at all", 400),
+    ("deflate", b"no such thing at all", 400),
+    ("gzip", gzip.compress(b"{}")[:12] + b"\x00" * 9, 400),
+    ("gzip", gzip.compress(BODY)[:-9], 400),
+    ("gzip", gzip.compress(BODY) + b"more", 400),
+    ("br", BODY, 415),
+    ("gzip, gzip", gzip.compress(gzip.compress(BODY)), 415),
+]
+
+
+async def test_a_packed_body_is_unpacked_to_a_bound_beside_the_loop_or_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Encoding: {packing}\r\n"
-    for body in (b"no such thing at all", gzip.compress(b"{}")[:12] + b"\x00" * 9):
-        async with open_door(tmp_path) as running:
-            length = f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-            told = await _raw(running, head.encode() + length.encode() + body)
-        assert b" 400 " in told.splitlines()[0]
-        assert set(json.loads(told.partition(b"\r\n\r\n")[2])) == {"error"}
+    threads: set[int] = set()
+
+    def unpack(*given: Any) -> bytes:
+        threads.add(threading.get_ident())
+        return _unpack(*given)
+
+    monkeypatch.setattr("homesplit_engine.router.unpack._unpack", unpack)
+    async with open_door(tmp_path) as running:
+        for packing, body, status in PACKED:
+            head = (
+                "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                f"Content-Encoding: {packing}\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
+            told = await _raw(running, head.encode() + body)
+            assert f" {status} ".encode() in told.splitlines()[0], (packing, body[:20], told)
+            document = json.loads(told.partition(b"\r\n\r\n")[2])
+            assert ("choices" in document) if status == 200 else (set(document) == {"error"})
+    assert threads and threading.get_ident() not in threads
     assert not [one for one in caplog.records if one.exc_info]
 
 

@@ -35,6 +35,7 @@ from homesplit_engine.router.shapes import (
 )
 from homesplit_engine.router.template import ChatTemplate, no_template
 from homesplit_engine.router.uncarried import refuse_uncarried
+from homesplit_engine.router.unpack import unpacked
 
 BODY_S = 30.0
 """How long a client may take to send its body."""
@@ -48,11 +49,13 @@ async def body_of(request: web.Request) -> bytes:
     """The whole body; raises ApiError 408 when it does not come, 400 when it can't be unpacked."""
     try:
         async with asyncio.timeout(BODY_S):
-            return await request.read()
+            raw = await request.read()
     except web.RequestPayloadError as error:
         raise bad_request(f"The body is not as its headers say: {str(error)[:200]}") from error
     except TimeoutError as error:
         raise ApiError(408, f"The body did not come within {BODY_S:.0f} s.") from error
+    encoding = request.headers.get("Content-Encoding", "")
+    return await unpacked(raw, encoding, request.client_max_size)
 
 
 class Doors:

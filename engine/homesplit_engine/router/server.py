@@ -77,6 +77,7 @@ async def serving(
     runner = web.AppRunner(
         app,
         handler_cancellation=True,  # a client that leaves ends its handler, and so its request
+        auto_decompress=False,
         access_log=None,
         logger=door_log(),
         keepalive_timeout=IDLE_S,
