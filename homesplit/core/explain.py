@@ -266,9 +266,10 @@ def weights(asked: Asked) -> str:
 
 def sources(asked: Asked, scene: Scene) -> tuple[str, ...]:
     """What the figures rest on: each box's step times, the link, the hand-off's own cost."""
-    said = [f"{sim.name}: {sim.cost.source}" for sim in scene.boxes]
+    probed = {box.name: box.probed_at for box in asked.boxes}
+    said = [f"{sim.name}: {_dated(sim.cost.source, probed.get(sim.name))}" for sim in scene.boxes]
     if asked.link is not None and scene.wires:
-        said.append(f"link: {asked.link.source}")
+        said.append(f"link: {_dated(asked.link.source, asked.link.probed_at)}")
         fits = {commit_of(asked, pair) for pair in scene.wires}
         timed = [fit for fit in fits if fit.handoffs]
         said += sorted(
@@ -279,6 +280,11 @@ def sources(asked: Asked, scene: Scene) -> tuple[str, ...]:
         if not timed:
             said.append(f"hand-off: {say.seconds(COMMIT_S)} beside its bytes, not timed here")
     return tuple(said)
+
+
+def _dated(source: str, at: str | None) -> str:
+    """With the time of a probe, which is saved and taken again until there is a newer one."""
+    return f"{source}, {at[:16].replace('T', ' ')} UTC" if source == "probe" and at else source
 
 
 def within(chosen: ModePrediction) -> tuple[str, ...]:

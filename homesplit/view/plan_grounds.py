@@ -15,7 +15,7 @@ LEGEND = line(
     Span("○ ", "warn"),
     Span("only stated", "dim"),
 )
-_PLAIN = {"probe": "probes of the box", "typed": "typed in"}
+_PLAIN = {"typed": "typed in"}
 
 
 def sources(plan: Plan, width: int) -> Lines:
@@ -65,8 +65,9 @@ def _trust(what: str, ground: str) -> tuple[str, str]:
 
 
 def _plain(what: str, ground: str) -> str:
-    if ground.startswith("probe") and what == "link":
-        return "measured between these boxes"
+    if ground.startswith("probe"):
+        words = "measured between these boxes" if what == "link" else "probes of the box"
+        return words + ground.removeprefix("probe")
     if ground.startswith("profile: ") and what != "link":
         return f"its maker's figures ({ground.removeprefix('profile: ')})"
     return _PLAIN.get(ground, ground)

@@ -277,6 +277,19 @@ def test_the_plan_takes_the_timed_figure_and_says_where_it_is_from() -> None:
     assert not any("beside its bytes" in said for said in guesses(timed, build_scene(timed)))
 
 
+def test_the_plan_tells_how_old_the_probes_are_that_it_takes_again() -> None:
+    asked = ask()
+    at = "2026-01-02T03:04:05+00:00"
+    first = structs.replace(asked.boxes[0], source="probe", probed_at=at)
+    assert asked.link is not None
+    link = structs.replace(asked.link, source="probe", probed_at=at)
+    probed = structs.replace(asked, boxes=(first, asked.boxes[1]), link=link)
+    told = sources(probed, build_scene(probed))
+    assert told[0] == "a: probe, 2026-01-02 03:04 UTC"
+    assert "link: probe, 2026-01-02 03:04 UTC" in told
+    assert not told[1].endswith("UTC")
+
+
 def test_the_plan_says_that_the_default_was_taken() -> None:
     bare = ask()
     assert {wire.commit_s for wire in build_scene(bare).wires.values()} == {COMMIT_S}

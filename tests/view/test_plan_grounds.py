@@ -37,7 +37,7 @@ def test_every_ground_and_the_overruling_comparison_are_told_in_every_width(widt
     ("ground", "mark", "told"),
     [
         ("calibrated on 12 steps of the engine", "●", "timed"),
-        ("probe", "◐", "probed"),
+        ("probe, 2026-01-02 03:04 UTC", "◐", "probed"),
         ("profile: NVIDIA DGX Spark", "○", "stated"),
         ("typed", "○", "stated"),
     ],
@@ -48,6 +48,7 @@ def test_a_boxs_mark_says_how_far_its_figures_can_be_trusted(
     one = structs.replace(plan(), sources=(f"atlas: {ground}",))
     assert text(plan_grounds.sources(one, 60)).startswith(f"{mark} atlas")
     assert plan_grounds.summary(one) == f"atlas {told}"
+    assert ("2026-01-02 03:04 UTC" in text(plan_grounds.sources(one, 60))) == (told == "probed")
 
 
 def badge(made: Plan) -> str:
