@@ -57,12 +57,3 @@ class RouterStatus(Struct, frozen=True, kw_only=True):
     """The router's monotonic clock now."""
     faults: tuple[Fault, ...] = ()
     """Those that last."""
-
-
-class RecordsPage(Struct, frozen=True, kw_only=True):
-    """What `/homesplit/records` frames its records with."""
-
-    next: int
-    """Ask with `since` = this for what comes after."""
-    dropped: int
-    """Records asked for that the ring no longer holds."""

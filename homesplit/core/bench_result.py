@@ -247,11 +247,6 @@ def late_words(lag_p99_s: float) -> str:
     )
 
 
-def energy_sentence(runs: Sequence[BenchResult]) -> str:
-    """Energy and cost of 1,000 good tokens in words, or why they were not measured."""
-    return f"energy: {energy_words(energy_document(runs))}"
-
-
 def energy_words(found: Mapping[str, Any]) -> str:
     """What an energy document says, whole and less what the boxes draw at rest."""
     whole, each = found.get("joules"), found.get("joules_per_1000_good_tokens")
@@ -264,11 +259,6 @@ def energy_words(found: Mapping[str, Any]) -> str:
     money = "" if cost is None else f", {cost:.3g} in money"
     rest = f"not known: {found.get('idle_why')}" if above is None else f"{above:.3g} J"
     return f"{each:.3g} J for 1,000 good tokens with idle{money}; above idle {rest}"
-
-
-def rate_text(value: float | None) -> str:
-    """A rate a second with three figures; "no data" where there is none."""
-    return "no data" if value is None else f"{value:.3g}"
 
 
 def seconds_text(value: float | None) -> str:

@@ -201,10 +201,6 @@ class ModelShape(Struct, frozen=True, kw_only=True):
             elements += g.layers * (g.kv_elements * kept + g.state_elements)
         return batch * elements * DTYPE_BYTES[kv_dtype]
 
-    def flops_per_prompt_token(self, tokens: int) -> float:
-        """Mean operations per token of a prompt of `tokens`."""
-        return self.prefill_flops(tokens) / tokens
-
     def step_weight_bytes(self, tokens: int) -> float:
         """Weight bytes that one step over `tokens` tokens reads; MoE: the experts they hit.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Literal
 
-from homesplit.errors import DeployError, UnreachableError
+from homesplit.errors import DeployError
 from homesplit.io.box import Box
 from homesplit.io.box_facts import USER_MANAGER
 from homesplit.io.remote_root import must
@@ -300,15 +300,6 @@ async def clear_run(box: Box, root: str) -> None:
     """Delete settings, keys and the owner's name; the logs stay for whoever asks why."""
     script = f"cd {quote(f'{root}/run')} 2>/dev/null || exit 0\n{_CLEAR}"
     must(await box.run(script), box, "empty its run folder")
-
-
-async def log_tail(box: Box, root: str, role: Role, lines: int = 40) -> str:
-    """The log's last lines."""
-    try:
-        output = await box.run(f"tail -n {lines} {quote(f'{root}/run/{role}.log')} 2>/dev/null")
-    except UnreachableError:
-        return ""
-    return output.stdout
 
 
 def last_words(log: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -243,9 +242,3 @@ def _check(question: PlanQuestion) -> None:
     ):
         if target is not None and not 0 < target < 1e6:
             raise UsageError(f"{name} is {target}; it must be a number of seconds above 0.")
-
-
-def model_path(text: str) -> Path | None:
-    """The file or folder that a model's name is, None when it is a name."""
-    path = Path(text).expanduser()
-    return path if path.exists() else None

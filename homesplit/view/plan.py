@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from homesplit.core import say
 from homesplit.core.choices import Choices
 from homesplit.core.plan import LedgerRow, ModePrediction, Plan, RuleResult
-from homesplit.core.state import RunState
 from homesplit.view import numbers, plan_cost, plan_grounds
 from homesplit.view.spans import EMPTY, Line, Lines, Span, clean, crop, fit, line, width_of, wrap
 
@@ -378,8 +377,3 @@ def guesses(plan: Plan, width: int) -> Lines:
         told = wrap(guess, width - 2, "dim")
         rows.extend((Span("~ " if n == 0 else "  ", "warn"), *part) for n, part in enumerate(told))
     return tuple(rows)
-
-
-def chosen_summary(state: RunState) -> str:
-    """The two boxes and their link in a few words, for titles."""
-    return " + ".join(state.choices.boxes) or "no boxes chosen"

@@ -20,7 +20,6 @@ CONTEXT = 64
 """Prompt length of the decoding requests, tokens."""
 WARM_STEPS = 2
 DECODE_STEPS = 9
-PEER_START_S = 400.0
 _GEMM_ROWS = 512
 _JOINT = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gu", "up_proj": "gu"}
 _JOINED = re.compile("|".join(_JOINT))

@@ -13,7 +13,7 @@ from homesplit.core.bench_result import (
     bench_document,
     bench_sentence,
     energy_document,
-    energy_sentence,
+    energy_words,
 )
 from homesplit.core.compare_result import (
     ModeRuns,
@@ -108,21 +108,19 @@ def test_nothing_good_has_no_cost_and_that_is_the_reason() -> None:
     found = energy_document([late])
     assert found["cost_per_1000_good_tokens"] is None
     assert found["cost_why"] == "no token was inside the targets"
-    assert energy_sentence([late]) == (
-        "energy: 100 J, idle included, and no token was inside the targets"
-    )
+    assert energy_words(found) == "100 J, idle included, and no token was inside the targets"
 
 
 def test_energy_is_told_whole_and_above_idle_or_with_the_reason() -> None:
     plain = result(36.0, None)
-    assert energy_sentence([plain]) == (
-        "energy: 3.6e+03 J for 1,000 good tokens with idle; above idle not known: no idle power"
+    assert energy_words(energy_document([plain])) == (
+        "3.6e+03 J for 1,000 good tokens with idle; above idle not known: no idle power"
     )
     assert plain.server is not None
     energy = Energy(joules=36.0, above_idle_joules=9.0)
     known = replace(plain, server=replace(plain.server, energy=energy))
-    assert energy_sentence([known]).endswith("; above idle 900 J")
-    assert energy_sentence([result(None, None)]) == "energy: not measured (a: no meter)"
+    assert energy_words(energy_document([known])).endswith("; above idle 900 J")
+    assert energy_words(energy_document([result(None, None)])) == "not measured (a: no meter)"
 
 
 def test_the_document_of_a_run_holds_no_steps_and_says_how_its_window_is_cut() -> None:

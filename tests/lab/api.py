@@ -43,11 +43,6 @@ class RunningLab:
         return self.lab.node(name).address
 
     @property
-    def desk_home(self) -> Path:
-        """The desk's home folder."""
-        return Path(self.lab.node(DESK).home)
-
-    @property
     def known_hosts(self) -> Path:
         """Every machine's host key, for an SSH client."""
         return self.lab.keys / "known_hosts"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -145,9 +144,3 @@ class AnswerText:
 def token_text(tokenizer: Tokenizer, token_id: int) -> str:
     """One token alone, as log-probabilities name it."""
     return tokenizer.decode([token_id], skip_special_tokens=False)
-
-
-def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """Ids of the tokens that are no text."""
-    added: dict[int, Any] = tokenizer.get_added_tokens_decoder()
-    return frozenset(token for token, what in added.items() if what.special)

@@ -21,7 +21,6 @@ from homesplit_engine.config import Keys
 
 CONTROL_DOMAIN = "control"
 KV_DOMAIN = "kv"
-ROUTER_NAME = "router"
 
 CONTROL_HWM = 10_000
 """Control messages queued for one peer: about a minute of steps."""

@@ -48,11 +48,6 @@ class LinesView(Widget):
         """What the screen shows; `_drawn` may be another width's, made for the layout."""
         self._ground = Ground(self)
 
-    def set_draw(self, draw: Draw) -> None:
-        """Show something else from now on."""
-        self._draw = draw
-        self.redraw()
-
     def redraw(self) -> None:
         """Draw anew: paint the lines that changed, lay out anew when their number did."""
         known, self._drawn = self._drawn is not None, None
