@@ -9,8 +9,8 @@ Written for transformers 5.24 (`AttentionInterface`, `AttentionMaskInterface`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -88,20 +88,26 @@ class LayerSeen:
         self.window = window
 
 
+class LayerRows(NamedTuple):
+    """What one attention layer makes of a step's packed row, and how it is to attend."""
+
+    layer: int
+    query: torch.Tensor
+    """tokens x heads x head_dim."""
+    key: torch.Tensor
+    """tokens x kv_heads x head_dim."""
+    value: torch.Tensor
+    """As `key`."""
+    scaling: float
+    window: int | None = None
+    """Each token sees only the last so many, itself among them; None for all."""
+    softcap: float | None = None
+
+
 class StaticAttention(Protocol):
     """A step that attends in its own way, by shapes alone (`graphs.StaticStep`)."""
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        scaling: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def attend(self, rows: LayerRows) -> torch.Tensor:
         """One layer; as `Plug.attend_rows`."""
         ...
 
@@ -143,49 +149,36 @@ class Plug:
         layer: Any = module.layer_idx
         if self.step is None and self.static is None:
             self._check(module, layer, s_aux)
-        out = self.attend_rows(
+        rows = LayerRows(
             layer,
             query[0].transpose(0, 1),
             key[0].transpose(0, 1),
             value[0].transpose(0, 1),
-            scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-            window=sliding_window,
-            softcap=softcap,
+            query.shape[-1] ** -0.5 if scaling is None else scaling,
+            sliding_window,
+            softcap,
         )
+        out = self.attend_rows(rows)
         return out.view(1, query.shape[2], query.shape[1], -1), None
 
-    def attend_rows(
-        self,
-        layer: int,
-        query: torch.Tensor,  # tokens x heads x head_dim
-        key: torch.Tensor,  # tokens x kv_heads x head_dim
-        value: torch.Tensor,  # tokens x kv_heads x head_dim
-        *,
-        scaling: float,
-        window: int | None,
-        softcap: float | None = None,
-    ) -> torch.Tensor:
+    def attend_rows(self, rows: LayerRows) -> torch.Tensor:
         """One layer of one step; returns tokens x (heads * head_dim)."""
         step = self.step
         if step is None:
-            if self.static is not None:
-                return self.static.attend(
-                    layer, query, key, value, scaling=scaling, window=window, softcap=softcap
-                )
-            return self._look(layer, query, key, value, scaling, window, softcap)
-        step.pool.store(layer, step.slots, key, value)
+            return self._look(rows) if self.static is None else self.static.attend(rows)
+        step.pool.store(rows.layer, step.slots, rows.key, rows.value)
         if step.layer_done is not None:
-            step.layer_done(layer)
-        how = _How(step=step, layer=layer, scaling=scaling, window=window, softcap=softcap)
-        spelled = step.first_single is not None and softcap is None and _spells_out(query)
-        if not spelled:
-            parts = [how.attended(span, query, key, value) for span in step.spans]
+            step.layer_done(rows.layer)
+        attention = _Attention(step, rows)
+        query = rows.query
+        if step.first_single is None or rows.softcap is not None or not _spells_out(query):
+            parts = [attention.of(span) for span in step.spans]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
         out = query.new_empty((len(query), query.shape[1] * query.shape[2]))
         for span in step.spans:
             if span.count > 1:
-                out[span.row : span.row + span.count] = how.attended(span, query, key, value)
-        how.spell_out(query, key.shape[1], out)
+                out[span.row : span.row + span.count] = attention.of(span)
+        attention.spell_out(out, first=step.first_single)
         return out
 
     def _check(self, module: torch.nn.Module, layer: int, sinks: torch.Tensor | None) -> None:
@@ -200,114 +193,86 @@ class Plug:
                 "differential, looped or cross-attention)"
             )
 
-    def _look(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        scaling: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def _look(self, rows: LayerRows) -> torch.Tensor:
         """Notes the layer's shape and attends within the row, which is one sequence."""
-        self.seen[layer] = LayerSeen(
+        query, key, value = rows.query, rows.key, rows.value
+        self.seen[rows.layer] = LayerSeen(
             kv_heads=key.shape[1],
             head_dim=key.shape[2],
             value_dim=value.shape[2],
-            window=window,
+            window=rows.window,
         )
         tokens = len(query)
         mask = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()
-        if window is not None:
-            mask &= torch.ones_like(mask).triu(1 - window)
+        if rows.window is not None:
+            mask &= torch.ones_like(mask).triu(1 - rows.window)
         float_mask = torch.zeros(mask.shape, dtype=query.dtype, device=query.device)
         float_mask.masked_fill_(~mask, float("-inf"))
         grouped, k, v = _grouped(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1))
-        return _rows(plain_attention(grouped, k, v, float_mask, scaling, softcap))
+        return _flat(plain_attention(grouped, k, v, float_mask, rows.scaling, rows.softcap))
 
 
-class _How:
-    """How one layer attends in one step."""
+class _Attention:
+    """One layer's attention in one step, whose K and V are in the pool."""
 
-    __slots__ = ("layer", "scaling", "softcap", "step", "window")
+    __slots__ = ("_rows", "_step")
 
-    def __init__(
-        self,
-        *,
-        step: Step,
-        layer: int,
-        scaling: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> None:
-        self.step = step
-        self.layer = layer
-        self.scaling = scaling
-        self.window = window
-        self.softcap = softcap
+    def __init__(self, step: Step, rows: LayerRows) -> None:
+        self._step = step
+        self._rows = rows
 
-    def attended(
-        self, span: Span, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
+    def of(self, span: Span) -> torch.Tensor:
         """One sequence's attention; returns count x (heads * head_dim)."""
         if span.count == 1:
-            return self._one(span, query[span.row])
-        rows = slice(span.row, span.row + span.count)
-        queries = query[rows].transpose(0, 1)
-        window = self.window
+            return self._of_one(span)
+        _, query, key, value, scaling, window, softcap = self._rows
+        own = slice(span.row, span.row + span.count)
+        queries = query[own].transpose(0, 1)
         fits = window is None or span.end <= window
-        if span.start == 0 and fits and self.softcap is None:
-            grouped, k, v = _grouped(
-                queries, key[rows].transpose(0, 1), value[rows].transpose(0, 1)
-            )
-            return _rows(
-                scaled_dot_product_attention(grouped, k, v, is_causal=True, scale=self.scaling)
-            )
-        first, mask = self.step.mask(span, None if fits else window, query.dtype)
-        k, v = self.step.pool.read_heads(self.layer, span.place, first, span.end)
+        if span.start == 0 and fits and softcap is None:
+            grouped, k, v = _grouped(queries, key[own].transpose(0, 1), value[own].transpose(0, 1))
+            return _flat(scaled_dot_product_attention(grouped, k, v, is_causal=True, scale=scaling))
+        first, mask = self._step.mask(span, None if fits else window, query.dtype)
+        k, v = self._step.pool.read_heads(self._rows.layer, span.place, first, span.end)
         grouped, k, v = _grouped(queries, k.mT, v)
-        if self.softcap is None:
-            out = scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=self.scaling)
+        if softcap is None:
+            out = scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scaling)
         else:
-            out = plain_attention(grouped, k, v, mask, self.scaling, self.softcap)
-        return _rows(out)
+            out = plain_attention(grouped, k, v, mask, scaling, softcap)
+        return _flat(out)
 
-    def spell_out(self, query: torch.Tensor, kv_heads: int, out: torch.Tensor) -> None:
-        """Every sequence of one new token, into its row of `out`.
+    def spell_out(self, out: torch.Tensor, *, first: int) -> None:
+        """Every sequence of one new token, into its row of `out`; they begin with row `first`.
 
         The heads that share a KV head are attended as if they were its rows: two thirds of the
         time of the fused kernel, which is made for many rows.
         """
-        first = self.step.first_single or 0
-        shape = (len(query) - first, kv_heads, -1, query.shape[2])
-        asked = (query[first:] * self.scaling).view(shape).unbind(0)
-        self.answer(asked, out[first:].view(shape).unbind(0), first=first)
-
-    def answer(
-        self, asked: Sequence[torch.Tensor], answers: Sequence[torch.Tensor], *, first: int
-    ) -> None:
-        """Each single row's attention from its scaled queries; they begin with row `first`."""
-        for span in self.step.spans:
+        query, key = self._rows.query, self._rows.key
+        shape = (len(query) - first, key.shape[1], -1, query.shape[2])
+        asked = (query[first:] * self._rows.scaling).view(shape).unbind(0)
+        answers = out[first:].view(shape).unbind(0)
+        for span in self._step.spans:
             if span.count == 1:
                 k, v = self._seen(span)
                 weights = torch.softmax(torch.bmm(asked[span.row - first], k), dim=-1)
                 torch.bmm(weights, v, out=answers[span.row - first])
 
-    def _one(self, span: Span, query: torch.Tensor) -> torch.Tensor:
+    def _of_one(self, span: Span) -> torch.Tensor:
         """One new token; returns 1 x (heads * head_dim)."""
+        query, scaling, softcap = self._rows.query[span.row], self._rows.scaling, self._rows.softcap
         k, v = self._seen(span)
         grouped = query.reshape(1, len(k), -1, query.shape[-1])
-        if self.softcap is not None:
-            out = plain_attention(grouped, k.mT[None], v[None], None, self.scaling, self.softcap)
+        if softcap is not None:
+            out = plain_attention(grouped, k.mT[None], v[None], None, scaling, softcap)
         else:
-            out = scaled_dot_product_attention(grouped, k.mT[None], v[None], scale=self.scaling)
+            out = scaled_dot_product_attention(grouped, k.mT[None], v[None], scale=scaling)
         return out.reshape(1, -1)
 
     def _seen(self, span: Span) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V that a sequence's last token sees, laid out as in `KvPool.by_head`."""
-        first = 0 if self.window is None else max(0, span.end - self.window)
-        return self.step.pool.read_heads(self.layer, span.place, first, span.end)
+        window = self._rows.window
+        first = 0 if window is None else max(0, span.end - window)
+        return self._step.pool.read_heads(self._rows.layer, span.place, first, span.end)
 
 
 def _spells_out(query: torch.Tensor) -> bool:
@@ -318,7 +283,7 @@ def _no_mask(*_args: Any, **_kwargs: Any) -> None:
     return None
 
 
-def _rows(out: torch.Tensor) -> torch.Tensor:
+def _flat(out: torch.Tensor) -> torch.Tensor:
     """kv_heads x group x count x head_dim -> count x (heads * head_dim)."""
     return out.flatten(0, 1).transpose(0, 1).flatten(1)
 

@@ -17,7 +17,7 @@ import torch
 from msgspec import Struct
 from torch.nn.functional import scaled_dot_product_attention
 
-from homesplit_engine.attention import plain_attention
+from homesplit_engine.attention import LayerRows, plain_attention
 from homesplit_engine.cache import KvPool, Place
 from homesplit_engine.model import LoadedModel, slack_of
 from homesplit_engine.request import Request
@@ -134,18 +134,9 @@ class StaticStep:
         logits: torch.Tensor = output.logits[0]
         return logits.float()
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,  # rows x heads x head_dim
-        key: torch.Tensor,  # rows x kv_heads x head_dim
-        value: torch.Tensor,  # rows x kv_heads x head_dim
-        *,
-        scaling: float,
-        window: int | None,
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def attend(self, rows: LayerRows) -> torch.Tensor:
         """One layer; returns rows x (heads * head_dim)."""
+        layer, query, key, value, scaling, window, softcap = rows
         self._pool.store(layer, self._slots, key, value)
         slots, mask = self._view(window, query.dtype)
         shape = (self.bucket.rows, -1, *key.shape[1:])

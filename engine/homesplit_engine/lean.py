@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.functional import embedding
 
-from homesplit_engine.attention import Plug
+from homesplit_engine.attention import LayerRows, Plug
 from homesplit_engine.fast import FastModel, fast_model
 from homesplit_engine.kernels import GatedUp, joined
 
@@ -99,13 +99,9 @@ class LeanLayer(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             both = torch.cat((self.q_norm(both[:, :heads]), self.k_norm(both[:, heads:])), dim=1)
         both = rotation.turned(both)
+        query, key, value = both[:, :heads], both[:, heads:], every[:, heads + kv_heads :]
         return self._plug.attend_rows(
-            self.layer_idx,
-            both[:, :heads],
-            both[:, heads:],
-            every[:, heads + kv_heads :],
-            scaling=self.scaling,
-            window=self.window,
+            LayerRows(self.layer_idx, query, key, value, self.scaling, self.window)
         )
 
 
