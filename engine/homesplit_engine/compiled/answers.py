@@ -55,71 +55,42 @@ def attend(
     longest = -(-int(counts.max()) // WIDE) * WIDE
     if threads == 1:
         scratch = np.empty((1, asked.shape[1], longest), np.float32)
-        _attend(*given, scratch, out)
+        _attend(scratch, out, *given)
         return out
     with pool(threads) as parts:
         scratch = np.empty((parts, asked.shape[1], longest), np.float32)
-        _attend_shared(*given, scratch, out)
+        _attend_shared(scratch, out, *given)
     return out
 
 
 @njit(**OPTIONS)
-def _attend(
-    asked: Any,
-    keys: Any,
-    values: Any,
-    kv_heads: int,
-    seen: Any,
-    ends: Any,
-    counts: Any,
-    window: int,
-    scratch: Any,
-    out: Any,
-) -> None:
-    units = len(asked) * kv_heads
-    _attend_part(
-        asked, keys, values, kv_heads, seen, ends, counts, window, scratch[0], out, 0, units
-    )
+def _attend(scratch: Any, out: Any, *given: Any) -> None:
+    """`given` is what `attend` puts together; so below."""
+    _attend_part(given, scratch[0], out, 0, _units(given))
 
 
 @njit(parallel=True, **OPTIONS)
 def _attend_shared(
-    asked: Any,
-    keys: Any,
-    values: Any,
-    kv_heads: int,
-    seen: Any,
-    ends: Any,
-    counts: Any,
-    window: int,
     scratch: Any,  # one for each thread
     out: Any,
+    *given: Any,
 ) -> None:
-    units, parts = len(asked) * kv_heads, len(scratch)
+    units, parts = _units(given), len(scratch)
     for part in prange(parts):  # pyright: ignore[reportGeneralTypeIssues]
         first, end = units * part // parts, units * (part + 1) // parts
-        _attend_part(
-            *(asked, keys, values, kv_heads, seen, ends, counts, window),
-            *(scratch[part], out, first, end),
-        )
+        _attend_part(given, scratch[part], out, first, end)
 
 
 @njit(**OPTIONS)
-def _attend_part(
-    asked: Any,
-    keys: Any,
-    values: Any,
-    kv_heads: int,
-    seen: Any,
-    ends: Any,
-    counts: Any,
-    window: int,
-    scores: Any,
-    out: Any,
-    first: int,
-    end: int,
-) -> None:
+def _units(given: Any) -> int:
+    asked, kv_heads = given[0], given[3]
+    return len(asked) * kv_heads
+
+
+@njit(**OPTIONS)
+def _attend_part(given: Any, scores: Any, out: Any, first: int, end: int) -> None:
     """The units [first, end): one is a row and a KV head, with the heads that share it."""
+    asked, keys, values, kv_heads, seen, ends, counts, window = given
     group = asked.shape[1] // kv_heads
     m = first // kv_heads
     while m * kv_heads < end:

@@ -54,39 +54,29 @@ def _over_row(
 ) -> list[Any]:
     """What `step(totals, vectors, addresses)` makes of two `start` over the row's vectors."""
     data = b.ptrtoint(array.data, WORD)
-    before = b.block
-    loop, done = b.append_basic_block("vectors"), b.append_basic_block("over")
-    b.branch(loop)
-    b.position_at_end(loop)
-    at, totals = b.phi(WORD), [b.phi(FLOATS) for _ in range(2)]
-    at.add_incoming(WORD(0), before)
-    address = b.add(data, b.mul(at, WORD(4)))
-    places = [address, b.add(address, WORD(4 * LANES))]
-    new = step(totals, [vectors.load(b, place, 0, FLOATS, 4) for place in places], places)
-    following = b.add(at, WORD(WIDE))
-    at.add_incoming(following, loop)
-    for total, value in zip(totals, new, strict=True):
-        total.add_incoming(start, before)
-        total.add_incoming(value, loop)
-    b.cbranch(b.icmp_signed("<", following, count), loop, done)
-    b.position_at_end(done)
-    return new
+
+    def body(totals: list[Any], at: Any) -> list[Any]:
+        address = b.add(data, b.mul(at, WORD(4)))
+        places = [address, b.add(address, WORD(4 * LANES))]
+        return step(totals, [vectors.load(b, place, 0, FLOATS, 4) for place in places], places)
+
+    return vectors.loop(b, WORD(0), count, WIDE, [start] * 2, body, once=True)
 
 
 def _exps(_context: Any, row: Any, count: Any, less: Any) -> Any:
     """row[t] = e^(row[t] - less) for the first `count`, a multiple of WIDE; returns their sum."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        (array,) = vectors.arrays(context, b, signature.args[:1], args[:1])
-        shift = vectors.spread(b, args[2])
+        array, whole, less = vectors.given(context, b, signature, args)
+        shift = vectors.spread(b, less)
 
         def step(totals: list[Any], values: list[Any], places: list[Any]) -> list[Any]:
             made = _exp(b, [b.fsub(value, shift) for value in values])
             for value, place in zip(made, places, strict=True):
-                b.store(value, b.inttoptr(place, FLOATS.as_pointer())).align = 4
+                vectors.store(b, value, place)
             return [b.fadd(total, value) for total, value in zip(totals, made, strict=True)]
 
-        first, second = _over_row(b, array, args[1], vectors.all_of(FLOATS, 0.0), step)
+        first, second = _over_row(b, array, whole, vectors.all_of(FLOATS, 0.0), step)
         return vectors.added_up(b, b.fadd(first, second))
 
     return types.float32(row, types.int64, types.float32), generate
@@ -96,7 +86,7 @@ def _greatest(_context: Any, row: Any, count: Any, least: Any) -> Any:
     """The greatest number of the first `count`, a multiple of WIDE; at least `least`."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        (array,) = vectors.arrays(context, b, signature.args[:1], args[:1])
+        array, whole, least = vectors.given(context, b, signature, args)
 
         def greater(value: Any, total: Any) -> Any:
             return b.select(b.fcmp_ordered(">", value, total), value, total)
@@ -104,7 +94,7 @@ def _greatest(_context: Any, row: Any, count: Any, least: Any) -> Any:
         def step(totals: list[Any], values: list[Any], _places: list[Any]) -> list[Any]:
             return [greater(*pair) for pair in zip(values, totals, strict=True)]
 
-        both = _over_row(b, array, args[1], vectors.spread(b, args[2]), step)
+        both = _over_row(b, array, whole, vectors.spread(b, least), step)
         return vectors.folded(b, greater(*both), greater)
 
     return types.float32(row, types.int64, types.float32), generate

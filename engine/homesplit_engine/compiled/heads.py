@@ -20,38 +20,12 @@ from homesplit_engine.compiled.vectors import FLOAT, FLOATS, INT, LANES, LINE, W
 
 KEYS = 4
 """Keys that a score takes at a time."""
-_FOUR = ir.VectorType(FLOAT, KEYS)
 
 
 def _slot_row(b: Any, array: Any, slots: Any, t: Any) -> Any:
     """The address of array[slots[t]]."""
     place = b.add(b.ptrtoint(slots.data, WORD), b.mul(t, WORD(8)))
     return vectors.row(b, array, vectors.load(b, place, 0, WORD, 8))
-
-
-def _loop(b: Any, first: Any, end: Any, step: int, started: list[Any], body: Any) -> list[Any]:
-    """What `body(totals, at)` makes of `started` for at = first, first + step, ... below end."""
-    before = b.block
-    loop, done = b.append_basic_block("loop"), b.append_basic_block("looped")
-    b.cbranch(b.icmp_signed("<", first, end), loop, done)
-    b.position_at_end(loop)
-    at = b.phi(WORD)
-    at.add_incoming(first, before)
-    totals = [b.phi(FLOATS) for _ in started]
-    new = body(totals, at)
-    following = b.add(at, WORD(step))
-    at.add_incoming(following, b.block)
-    for total, start, value in zip(totals, started, new, strict=True):
-        total.add_incoming(start, before)
-        total.add_incoming(value, b.block)
-    last = b.block
-    b.cbranch(b.icmp_signed("<", following, end), loop, done)
-    b.position_at_end(done)
-    ends = [b.phi(FLOATS) for _ in started]
-    for reached, start, value in zip(ends, started, new, strict=True):
-        reached.add_incoming(start, before)
-        reached.add_incoming(value, last)
-    return ends
 
 
 def _four_sums(b: Any, four: list[Any]) -> Any:
@@ -88,7 +62,7 @@ class _Score:
         """As the module's formula, of as many inputs as fill vectors."""
         b = self._b
         begin = b.mul(at, WORD(4))
-        asked = [vectors.row(b, queries, b.add(g, WORD(r))) for r in range(self._rows)]
+        asked = vectors.rows(b, queries, g, self._rows)
         places = [_slot_row(b, keys, slots, b.add(t, WORD(i))) for i in range(KEYS)]
         held = [b.add(place, begin) for place in places]
 
@@ -98,11 +72,11 @@ class _Score:
         width = b.extract_value(queries.shape, 1)
         whole = b.sub(width, b.srem(width, WORD(LANES)))
         nothing = [vectors.all_of(FLOATS, 0.0)] * (self._rows * KEYS)
-        totals = _loop(b, WORD(0), whole, LANES, nothing, step)
+        totals = vectors.loop(b, WORD(0), whole, LANES, nothing, step)
         for r in range(self._rows):
             sums = _four_sums(b, totals[r * KEYS : (r + 1) * KEYS])
             place = b.add(vectors.row(b, scores, b.add(g, WORD(r))), b.mul(t, WORD(4)))
-            b.store(sums, b.inttoptr(place, _FOUR.as_pointer())).align = 4
+            vectors.store(b, sums, place)
 
     def _step(self, totals: list[Any], asked: list[Any], held: list[Any], offset: Any) -> list[Any]:
         b = self._b
@@ -137,8 +111,7 @@ class _Weigh:
         """As the module's formula, for t from `first` to `end`."""
         b = self._b
         offset, begin = b.mul(d, WORD(4)), b.mul(b.add(at, d), WORD(4))
-        shares = [vectors.row(b, weights, b.add(g, WORD(r))) for r in range(self._rows)]
-        rows = [vectors.row(b, answers, b.add(g, WORD(r))) for r in range(self._rows)]
+        shares, rows = (vectors.rows(b, array, g, self._rows) for array in (weights, answers))
         starts = [b.add(row, offset) for row in rows]
         into = [b.add(start, WORD(4 * LANES * c)) for start in starts for c in range(2)]
 
@@ -147,9 +120,9 @@ class _Weigh:
             return self._step(totals, shares, value, b.mul(t, WORD(4)))
 
         started = [vectors.load(b, place, 0, FLOATS, 4) for place in into]
-        totals = _loop(b, first, end, 1, started, step)
+        totals = vectors.loop(b, first, end, 1, started, step)
         for place, total in zip(into, totals, strict=True):
-            b.store(total, b.inttoptr(place, FLOATS.as_pointer())).align = 4
+            vectors.store(b, total, place)
 
     def _step(self, totals: list[Any], shares: list[Any], value: Any, offset: Any) -> list[Any]:
         b = self._b
@@ -171,7 +144,7 @@ def _score(rows: int) -> Any:
         _context: Any, queries: Any, g: Any, keys: Any, at: Any, slots: Any, t: Any, scores: Any
     ) -> Any:
         def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            _Score(b, rows).write(*_given(context, b, signature, args))
+            _Score(b, rows).write(*vectors.given(context, b, signature, args))
             return context.get_dummy_value()
 
         return types.void(queries, g, keys, at, slots, t, scores), generate
@@ -196,7 +169,7 @@ def _weigh(rows: int) -> Any:
         d: Any,
     ) -> Any:
         def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            _Weigh(b, rows).write(*_given(context, b, signature, args))
+            _Weigh(b, rows).write(*vectors.given(context, b, signature, args))
             return context.get_dummy_value()
 
         return types.void(weights, g, values, at, slots, first, end, answers, d), generate
@@ -204,19 +177,11 @@ def _weigh(rows: int) -> Any:
     return weigh
 
 
-def _given(context: Any, b: Any, signature: Any, args: Any) -> list[Any]:
-    """What a function was called with, arrays as `vectors.arrays` has them."""
-    return [
-        vectors.arrays(context, b, [kind], [value])[0] if isinstance(kind, types.Array) else value
-        for kind, value in zip(signature.args, args, strict=True)
-    ]
-
-
 def _ask_slot(_context: Any, array: Any, slots: Any, t: Any) -> Any:
     """Asks for the row array[slots[t]] ahead of its use."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        rows, slots, t = _given(context, b, signature, args)
+        rows, slots, t = vectors.given(context, b, signature, args)
         address = _slot_row(b, rows, slots, t)
         width = b.mul(b.extract_value(rows.shape, 1), WORD(4))
 
@@ -224,7 +189,7 @@ def _ask_slot(_context: Any, array: Any, slots: Any, t: Any) -> Any:
             vectors.ask(b, b.add(address, at), nearest=True)
             return []
 
-        _loop(b, WORD(0), width, LINE, [], step)
+        vectors.loop(b, WORD(0), width, LINE, [], step)
         return context.get_dummy_value()
 
     return types.void(array, slots, t), generate

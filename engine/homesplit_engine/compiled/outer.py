@@ -32,40 +32,27 @@ class _Outer:
     def write(self, x: Any, w: Any, out: Any, m: Any) -> None:
         """As the module's formula; what was in `out` is asked for first and needed last."""
         b = self._b
-        xs = [vectors.row(b, x, b.add(m, WORD(r))) for r in range(self._rows)]
-        outs = [vectors.row(b, out, b.add(m, WORD(r))) for r in range(self._rows)]
+        xs, outs = (vectors.rows(b, array, m, self._rows) for array in (x, out))
         places = [b.add(outs[r], WORD(4 * LANES * c)) for r, c in self._places]
         for place in places:
             vectors.ask(b, place, nearest=True, to_write=True)
-        nothing = [vectors.all_of(FLOATS, 0.0)] * len(places)
-        totals = self._loop(xs, b.ptrtoint(w.data, WORD), w, nothing)
-        for place, total in zip(places, totals, strict=True):
-            new = b.fadd(vectors.load(b, place, 0, FLOATS, 4), total)
-            b.store(new, b.inttoptr(place, FLOATS.as_pointer())).align = 4
+        for place, total in zip(places, self._totals(xs, w), strict=True):
+            vectors.store(b, b.fadd(vectors.load(b, place, 0, FLOATS, 4), total), place)
 
-    def _loop(self, xs: list[Any], first: Any, w: Any, started: list[Any]) -> list[Any]:
+    def _totals(self, xs: list[Any], w: Any) -> list[Any]:
         b = self._b
-        count, stride = b.extract_value(w.shape, 0), b.extract_value(w.strides, 0)
-        before = b.block
-        loop, done = b.append_basic_block("inputs"), b.append_basic_block("summed")
-        b.branch(loop)
-        b.position_at_end(loop)
-        k = b.phi(WORD)
-        k.add_incoming(WORD(0), before)
-        totals = [b.phi(FLOATS) for _ in started]
-        for total, value in zip(totals, started, strict=True):
-            total.add_incoming(value, before)
-        summed = totals
-        for deeper in range(DEEP):
-            here = b.add(k, WORD(deeper))
-            summed = self._step(summed, xs, b.add(first, b.mul(here, stride)), b.mul(here, WORD(4)))
-        following = b.add(k, WORD(DEEP))
-        k.add_incoming(following, loop)
-        for total, new in zip(totals, summed, strict=True):
-            total.add_incoming(new, loop)
-        b.cbranch(b.icmp_signed("<", following, count), loop, done)
-        b.position_at_end(done)
-        return summed
+        first, stride = b.ptrtoint(w.data, WORD), b.extract_value(w.strides, 0)
+
+        def body(totals: list[Any], k: Any) -> list[Any]:
+            for deeper in range(DEEP):
+                here = b.add(k, WORD(deeper))
+                weights = b.add(first, b.mul(here, stride))
+                totals = self._step(totals, xs, weights, b.mul(here, WORD(4)))
+            return totals
+
+        nothing = [vectors.all_of(FLOATS, 0.0)] * len(self._places)
+        inputs = b.extract_value(w.shape, 0)
+        return vectors.loop(b, WORD(0), inputs, DEEP, nothing, body, once=True)
 
     def _step(self, totals: list[Any], xs: list[Any], weights: Any, offset: Any) -> list[Any]:
         b = self._b
@@ -85,9 +72,7 @@ def _outer(rows: int) -> Any:
 
     def outer(_context: Any, x: Any, w: Any, out: Any, m: Any) -> Any:
         def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            arrays = vectors.arrays(context, b, signature.args[:3], args[:3])
-            given = [*arrays, args[3]]
-            _Outer(b, rows).write(*given)
+            _Outer(b, rows).write(*vectors.given(context, b, signature, args))
             return context.get_dummy_value()
 
         return types.void(x, w, out, m), generate
@@ -100,20 +85,15 @@ def _ask_rows(_context: Any, w: Any, first: Any, count: Any) -> Any:
     """Asks for the rows [first, first + count) of w, each WIDE floats, ahead of their use."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        (array,) = vectors.arrays(context, b, signature.args[:1], args[:1])
-        before = b.block
-        loop, done = b.append_basic_block("rows"), b.append_basic_block("asked")
-        b.cbranch(b.icmp_signed(">", args[2], WORD(0)), loop, done)
-        b.position_at_end(loop)
-        row = b.phi(WORD)
-        row.add_incoming(WORD(0), before)
-        address = vectors.row(b, array, b.add(args[1], row))
-        for line in range(0, 4 * WIDE, LINE):
-            vectors.ask(b, b.add(address, WORD(line)))
-        following = b.add(row, WORD(1))
-        row.add_incoming(following, loop)
-        b.cbranch(b.icmp_signed("<", following, args[2]), loop, done)
-        b.position_at_end(done)
+        array, first, count = vectors.given(context, b, signature, args)
+
+        def body(_totals: list[Any], row: Any) -> list[Any]:
+            address = vectors.row(b, array, b.add(first, row))
+            for line in range(0, 4 * WIDE, LINE):
+                vectors.ask(b, b.add(address, WORD(line)))
+            return []
+
+        vectors.loop(b, WORD(0), count, 1, [], body)
         return context.get_dummy_value()
 
     return types.void(w, types.int64, types.int64), generate

@@ -99,45 +99,33 @@ class _Tile:
     def write(self, x: Any, x_scales: Any, w: Any, w_scales: Any, out: Any, m: Any) -> None:
         """`out[m + r, c] += (x[m + r] . w[c]) * x_scales[m + r] * w_scales[c]`."""
         b = self._b
-        xs = [vectors.row(b, x, b.add(m, WORD(r))) for r in range(self._rows)]
-        outs = [vectors.row(b, out, b.add(m, WORD(r))) for r in range(self._rows)]
+        xs, outs = (vectors.rows(b, array, m, self._rows) for array in (x, out))
         places = [b.add(outs[r], WORD(4 * LANES * c)) for r, c in self._places]
         for place in places:
             vectors.ask(b, place, nearest=True, to_write=True)
-        totals = self._loop(xs, w)
+        totals = self._totals(xs, w)
         first = b.ptrtoint(w_scales.data, WORD)
         outputs = [vectors.load(b, first, 4 * LANES * c, FLOATS, 4) for c in range(2)]
         for (r, c), place, total in zip(self._places, places, totals, strict=True):
             scale = vectors.load(b, vectors.row(b, x_scales, b.add(m, WORD(r))), 0, FLOAT, 4)
             worth = b.fmul(vectors.spread(b, scale), outputs[c])
             product = b.fmul(b.sitofp(total, FLOATS), worth)
-            new = b.fadd(vectors.load(b, place, 0, FLOATS, 4), product)
-            b.store(new, b.inttoptr(place, FLOATS.as_pointer())).align = 4
+            vectors.store(b, b.fadd(vectors.load(b, place, 0, FLOATS, 4), product), place)
 
-    def _loop(self, xs: list[Any], w: Any) -> list[Any]:
+    def _totals(self, xs: list[Any], w: Any) -> list[Any]:
         b = self._b
-        first, count = b.ptrtoint(w.data, WORD), b.extract_value(w.shape, 0)
-        before = b.block
-        loop, done = b.append_basic_block("pairs"), b.append_basic_block("summed")
-        b.branch(loop)
-        b.position_at_end(loop)
-        k = b.phi(WORD)
-        k.add_incoming(WORD(0), before)
-        totals = [b.phi(INTS) for _ in self._places]
-        for total in totals:
-            total.add_incoming(vectors.all_of(INTS, 0), before)
-        summed = totals
-        for deeper in range(PAIRED_STEP // 2):
-            here = b.add(k, WORD(deeper))
-            weights = b.add(first, b.mul(here, WORD(2 * WIDE)))
-            summed = self._step(summed, xs, weights, b.mul(here, WORD(4)))
-        following = b.add(k, WORD(PAIRED_STEP // 2))
-        k.add_incoming(following, loop)
-        for total, new in zip(totals, summed, strict=True):
-            total.add_incoming(new, loop)
-        b.cbranch(b.icmp_signed("<", following, count), loop, done)
-        b.position_at_end(done)
-        return summed
+        first = b.ptrtoint(w.data, WORD)
+
+        def body(totals: list[Any], k: Any) -> list[Any]:
+            for deeper in range(PAIRED_STEP // 2):
+                here = b.add(k, WORD(deeper))
+                weights = b.add(first, b.mul(here, WORD(2 * WIDE)))
+                totals = self._step(totals, xs, weights, b.mul(here, WORD(4)))
+            return totals
+
+        nothing = [vectors.all_of(INTS, 0)] * len(self._places)
+        pairs = b.extract_value(w.shape, 0)
+        return vectors.loop(b, WORD(0), pairs, PAIRED_STEP // 2, nothing, body, once=True)
 
     def _step(self, totals: list[Any], xs: list[Any], weights: Any, offset: Any) -> list[Any]:
         b = self._b
@@ -163,9 +151,7 @@ def _tile(rows: int) -> Any:
 
     def tile(_context: Any, x: Any, x_scales: Any, w: Any, w_scales: Any, out: Any, m: Any) -> Any:
         def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            arrays = vectors.arrays(context, b, signature.args[:5], args[:5])
-            given = [*arrays, args[5]]
-            _Tile(b, rows).write(*given)
+            _Tile(b, rows).write(*vectors.given(context, b, signature, args))
             return context.get_dummy_value()
 
         return types.void(x, x_scales, w, w_scales, out, m), generate

@@ -59,27 +59,17 @@ def attend_prompt(
     sums = np.empty((threads, QUERIES, wide), np.float32)
     given = (asked, keys, values, slots, start - first, window, turned, laid)
     if threads == 1:
-        _all(*given, scores, sums, out)
+        _all(scores, sums, out, *given)
         return out
     with pool(threads) as parts:
-        _shared(*given, scores[:parts], sums, out)
+        _shared(scores[:parts], sums, out, *given)
     return out
 
 
 @njit(**OPTIONS)
-def _all(
-    asked: Any,
-    keys: Any,
-    values: Any,
-    slots: Any,
-    start: int,
-    window: int,
-    turned: Any,
-    laid: Any,
-    scores: Any,
-    sums: Any,
-    out: Any,
-) -> None:
+def _all(scores: Any, sums: Any, out: Any, *given: Any) -> None:
+    """`given` is what `attend_prompt` puts together; so below."""
+    asked, keys, values, slots, start, window, turned, laid = given
     for h in range(keys.shape[1]):
         _lay(keys, values, slots, h, turned[h], laid[h])
     _part(asked, turned, laid, start, window, scores[0], sums[0], out, 0, _units(asked))
@@ -87,18 +77,12 @@ def _all(
 
 @njit(parallel=True, **OPTIONS)
 def _shared(
-    asked: Any,
-    keys: Any,
-    values: Any,
-    slots: Any,
-    start: int,
-    window: int,
-    turned: Any,
-    laid: Any,
     scores: Any,  # as many as threads
     sums: Any,
     out: Any,
+    *given: Any,
 ) -> None:
+    asked, keys, values, slots, start, window, turned, laid = given
     for h in prange(keys.shape[1]):  # pyright: ignore[reportGeneralTypeIssues]
         _lay(keys, values, slots, h, turned[h], laid[h])
     parts, units = len(scores), _units(asked)

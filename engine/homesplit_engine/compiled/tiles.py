@@ -87,35 +87,18 @@ class _Tile:
         """`sums[r, c] = x[m + r] . w[n + c]`."""
         b, numbers = self._b, self._numbers
         count = b.extract_value(x.shape, 1)
-        xs = [vectors.row(b, x, b.add(m, WORD(r))) for r in range(self._rows)]
-        ws = [vectors.row(b, w, b.add(n, WORD(c))) for c in range(self._columns)]
-        totals = self._loop(xs, ws, count)
+        xs, ws = vectors.rows(b, x, m, self._rows), vectors.rows(b, w, n, self._columns)
+
+        def body(totals: list[Any], at: Any) -> list[Any]:
+            return self._step(totals, xs, ws, at, count)
+
+        nothing = [ir.Constant(numbers.kind, [0] * LANES)] * (self._rows * self._columns)
+        totals = vectors.loop(b, WORD(0), count, numbers.step, nothing, body, once=True)
         for r in range(self._rows):
             into = vectors.row(b, sums, WORD(r))
             for c in range(self._columns):
-                place = b.inttoptr(b.add(into, WORD(4 * c)), FLOAT.as_pointer())
-                b.store(numbers.whole(b, totals[r * self._columns + c]), place)
-
-    def _loop(self, xs: list[Any], ws: list[Any], count: Any) -> list[Any]:
-        """Through all inputs; the sums of each row and column, still in lanes."""
-        b, numbers = self._b, self._numbers
-        before = b.block
-        loop, done = b.append_basic_block("inputs"), b.append_basic_block("summed")
-        b.branch(loop)
-        b.position_at_end(loop)
-        at = b.phi(WORD)
-        at.add_incoming(WORD(0), before)
-        totals = [b.phi(numbers.kind) for _ in range(len(xs) * len(ws))]
-        for total in totals:
-            total.add_incoming(ir.Constant(numbers.kind, [0] * LANES), before)
-        summed = self._step(totals, xs, ws, at, count)
-        following = b.add(at, WORD(numbers.step))
-        at.add_incoming(following, loop)
-        for total, new in zip(totals, summed, strict=True):
-            total.add_incoming(new, loop)
-        b.cbranch(b.icmp_signed("<", following, count), loop, done)
-        b.position_at_end(done)
-        return summed
+                total = numbers.whole(b, totals[r * self._columns + c])
+                vectors.store(b, total, b.add(into, WORD(4 * c)))
 
     def _step(
         self, totals: list[Any], xs: list[Any], ws: list[Any], at: Any, count: Any
@@ -142,8 +125,8 @@ def _tile(numbers: Any, rows: int, columns: int) -> Any:
     @intrinsic
     def tile(_context: Any, x: Any, w: Any, sums: Any, m: Any, n: Any) -> Any:
         def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            arrays = vectors.arrays(context, b, signature.args[:3], args[:3])
-            _Tile(numbers, b, rows=rows, columns=columns).write(*arrays, *args[3:])
+            given = vectors.given(context, b, signature, args)
+            _Tile(numbers, b, rows=rows, columns=columns).write(*given)
             return context.get_dummy_value()
 
         return types.void(x, w, sums, m, n), generate

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import binding, ir
-from numba.core import cgutils
+from numba.core import cgutils, types
 
 LANES = 16 if binding.get_host_cpu_features().get("avx512bw") else 8
 """Floats in one vector."""
@@ -20,11 +20,11 @@ FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
 _FUSED = ("contract",)
 
 
-def arrays(context: Any, b: Any, kinds: Any, values: Any) -> list[Any]:
-    """numba's arrays as what tells their data, shape and strides."""
+def given(context: Any, b: Any, signature: Any, args: Any) -> list[Any]:
+    """What a function was called with; numba's arrays as what tells their data, shape, strides."""
     return [
-        context.make_array(kind)(context, b, value)
-        for kind, value in zip(kinds, values, strict=True)
+        context.make_array(kind)(context, b, value) if isinstance(kind, types.Array) else value
+        for kind, value in zip(signature.args, args, strict=True)
     ]
 
 
@@ -34,11 +34,61 @@ def row(b: Any, array: Any, index: Any) -> Any:
     return b.add(b.ptrtoint(array.data, WORD), b.mul(index, stride))
 
 
+def rows(b: Any, array: Any, first: Any, count: int) -> list[Any]:
+    """The addresses of so many rows from `first` on."""
+    return [row(b, array, b.add(first, WORD(r))) for r in range(count)]
+
+
+def loop(
+    b: Any,
+    first: Any,
+    end: Any,
+    step: int,
+    started: list[Any],
+    body: Callable[[list[Any], Any], list[Any]],
+    *,
+    once: bool = False,
+) -> list[Any]:
+    """What `body(totals, at)` makes of `started` for at = first, first + step, ... below end.
+
+    With `once` the first turn is taken unasked: for loops that always have one.
+    """
+    before = b.block
+    again, done = b.append_basic_block("loop"), b.append_basic_block("looped")
+    if once:
+        b.branch(again)
+    else:
+        b.cbranch(b.icmp_signed("<", first, end), again, done)
+    b.position_at_end(again)
+    at = b.phi(WORD)
+    totals = [b.phi(start.type) for start in started]
+    new = body(totals, at)
+    following = b.add(at, WORD(step))
+    last = b.block
+    b.cbranch(b.icmp_signed("<", following, end), again, done)
+    b.position_at_end(done)
+    for phi, start, value in zip([at, *totals], [first, *started], [following, *new], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(value, last)
+    if once:
+        return new
+    ends = [b.phi(start.type) for start in started]
+    for phi, start, value in zip(ends, started, new, strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(value, last)
+    return ends
+
+
 def load(b: Any, address: Any, offset: int, kind: Any, align: int) -> Any:
     """What lies `offset` bytes behind an address."""
     loaded = b.load(b.inttoptr(b.add(address, WORD(offset)), kind.as_pointer()))
     loaded.align = align
     return loaded
+
+
+def store(b: Any, value: Any, address: Any) -> None:
+    """Floats to where they need not be aligned as a vector."""
+    b.store(value, b.inttoptr(address, value.type.as_pointer())).align = 4
 
 
 def all_of(kind: Any, value: float) -> Any:
