@@ -38,6 +38,12 @@ BEATS_PER_DETECTION = 4
 UNREAD_S = 0.01
 """For what has come and is not read yet."""
 MAX_OWED_CANCELS = 10_000
+_CLOSED = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 
 
 class LinkOwner(Protocol):
@@ -85,9 +91,9 @@ class WorkerLink:
         """Set when a connection is made: who is there is greeted at once."""
         self._socket = _client_socket(context, address, keys)
         self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CONNECTED
+            zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _CLOSED
         )
-        self._socket.connect(address.control_endpoint)
+        self._connect()
         self._tasks = [
             asyncio.create_task(work, name=f"{name} {address.box}")
             for name, work in (
@@ -195,12 +201,24 @@ class WorkerLink:
                 self._lose(f"silent for {now_s - self._heard_s:.1f} s; asleep, stopped or cut off?")
             if now_s >= ping_s:
                 if not self.alive:
+                    self._connect_anew(now_s)
                     self.send(Hello())
                 self._ping()
                 ping_s = now_s + pause_s
             wake_s = min(ping_s, max(self._silence_s, may_judge_s)) if self.alive else ping_s
             if await self._is_reached(wake_s - now_s):
                 ping_s = 0.0
+
+    def _connect(self) -> None:
+        self._connected_s = time.monotonic()
+        self._socket.connect(self.address.control_endpoint)
+
+    def _connect_anew(self, now_s: float) -> None:
+        """ZeroMQ gives a connection up for good over which came what is no message."""
+        if self._fd is None and now_s - self._connected_s >= self._detection_s:
+            with contextlib.suppress(zmq.ZMQError):
+                self._socket.disconnect(self.address.control_endpoint)
+            self._connect()
 
     def _has_unread(self) -> bool:
         events = cast("int", self._socket.get(zmq.EVENTS))
