@@ -30,6 +30,8 @@ class Hint(Struct, frozen=True, kw_only=True):
     """The key that the machine meant had, where that is known."""
     through: str | None = None
     """The jump hosts, or `ProxyCommand`, by which the user's configuration leads there."""
+    trouble: str | None = None
+    """Why there is no way to try it, in words."""
 
 
 class Tried(Struct, frozen=True, kw_only=True):

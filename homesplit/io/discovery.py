@@ -213,7 +213,9 @@ async def configured_hints() -> list[Hint]:
             options = await asyncssh.SSHClientConnectionOptions.construct(
                 host=alias, config=[str(path)], client_keys=None
             )
-        except (OSError, ValueError, asyncssh.Error):
+        except (OSError, ValueError, asyncssh.Error) as error:
+            trouble = f"the ssh configuration {path} can't be used: {error}"
+            found.append(Hint(name=alias, address=alias, found_by="ssh config", trouble=trouble))
             continue
         through = PROXY_COMMAND if options.proxy_command else jumps(options.tunnel)
         found.append(

@@ -41,10 +41,14 @@ class Knocker:
         """Ask each address once, several at a time, each with a deadline."""
         now = asyncio.get_running_loop().time()
         kept = {w: t for w, (at, t) in self._heard.items() if now - at < self._rest_s}
-        told = kept | await _try_all([h for h in hints if _way(h) not in kept], trust_files)
+        fresh = [h for h in hints if h.trouble is None and _way(h) not in kept]
+        told = kept | await _try_all(fresh, trust_files)
         answered = {w: t for w, t in told.items() if t.host_key is not None}
         self._heard = {w: self._heard[w] if w in kept else (now, t) for w, t in answered.items()}
-        return [_of(hint, told[_way(hint)]) for hint in hints]
+        return [
+            Tried(hint=hint, why=hint.trouble) if hint.trouble else _of(hint, told[_way(hint)])
+            for hint in hints
+        ]
 
 
 async def try_hints(hints: Sequence[Hint], trust_files: Sequence[Path]) -> list[Tried]:

@@ -205,6 +205,18 @@ async def test_hosts_of_the_ssh_configuration_are_hints_with_include_and_without
     assert hints["big"].port == 2222
 
 
+async def test_a_host_whose_configuration_can_not_be_read_is_listed_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host odd\n  HostName fe80::1%eth0\nHost worse\n  Port no\n")
+    monkeypatch.setenv("HOMESPLIT_SSH_CONFIG", str(config))
+    boxes = merge(await try_hints(await configured_hints(), []))
+    assert [(box.name, box.usable) for box in boxes] == [("odd", False), ("worse", False)]
+    for box in boxes:
+        assert f"the ssh configuration {config} can't be used: " in (box.why or "")
+
+
 async def test_a_box_behind_a_jump_host_can_be_used_as_long_as_that_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
