@@ -150,13 +150,7 @@ def make_blueprint(
     ones. Raises DeployError or UsageError when it can't work.
     """
     names = [seen.name for seen in found.boxes]
-    ours = all(
-        seen.owner is not None
-        and memory is not None
-        and (seen.owner.desk, seen.owner.deployment) == (desk, memory.deployment.id)
-        for seen in found.boxes
-    )
-    kept = keys if ours else None
+    kept = keys if _is_ours(found, memory, desk) else None
     addresses = choose_addresses(found.boxes, link)
     known = memory if kept else None
     ports = {seen.name: choose_ports(seen, options.port, known) for seen in found.boxes}
@@ -190,16 +184,9 @@ def make_blueprint(
         link_bytes_per_s=None if loopback else measured_rate(link, addresses),
         loopback=loopback,
     )
-    there = router_part.seen.router
-    up_to_date = (
-        kept is not None
-        and router_part.seen.runs("router")
-        and there is not None
-        and _same_but_what_it_learns(there, router)
-        and not router_part.needs_engine
-    )
+    needed = kept is None or router_part.needs_engine or not _runs_as(router_part.seen, router)
     parts = tuple(
-        _with_router(part, router, needed=not up_to_date) if part is router_part else part
+        replace(part, router=router, needs_router=needed) if part is router_part else part
         for part in parts
     )
     return Blueprint(
@@ -214,8 +201,23 @@ def make_blueprint(
     )
 
 
-def _same_but_what_it_learns(there: RouterConfig, wanted: RouterConfig) -> bool:
-    """Whether a running router needs no other settings: mode and link rate it takes as it runs."""
+def _is_ours(found: Survey, memory: Memory | None, desk: str) -> bool:
+    """Whether what lies on every box is the deployment that this desk remembers."""
+    return memory is not None and all(
+        seen.owner is not None
+        and (seen.owner.desk, seen.owner.deployment) == (desk, memory.deployment.id)
+        for seen in found.boxes
+    )
+
+
+def _runs_as(seen: SeenBox, wanted: RouterConfig) -> bool:
+    """Whether a router runs there that needs no other settings.
+
+    Mode and link rate it takes as it runs.
+    """
+    there = seen.router
+    if there is None or not seen.runs("router"):
+        return False
     kept = msgspec.structs.replace(
         there, setting=wanted.setting, link_bytes_per_s=wanted.link_bytes_per_s
     )
@@ -360,10 +362,6 @@ def _part(
     )
 
 
-def _with_router(part: BoxPart, router: RouterConfig, *, needed: bool) -> BoxPart:
-    return replace(part, router=router, needs_router=needed)
-
-
 def _changes(
     part: BoxPart, blueprint: Blueprint, found: Survey, house: Wheelhouse | None
 ) -> list[Change]:
@@ -409,27 +407,32 @@ def _changes(
         ),
         _change(box, "file", f"{root}/run (settings, keys, logs)", None, settings, "up to date"),
     ]
-    runs = "runs already"
+    return [*changes, *_processes(part), *_ports(part, blueprint)]
+
+
+def _processes(part: BoxPart) -> Iterator[Change]:
+    """What is to run there, and the units it runs under."""
+    box, runs = part.name, "runs already"
     for role, needed in (("worker", part.needs_worker), ("router", part.needs_router)):
         if role == "router" and part.router is None:
             continue
         if part.place.unit:
-            changes.append(
-                _change(box, "unit", f"homesplit-{role} (systemd, transient)", None, needed, runs)
-            )
-        changes.append(_change(box, "process", f"homesplit_engine {role}", None, needed, runs))
+            unit = f"homesplit-{role} (systemd, transient)"
+            yield _change(box, "unit", unit, None, needed, runs)
+        yield _change(box, "process", f"homesplit_engine {role}", None, needed, runs)
+
+
+def _ports(part: BoxPart, blueprint: Blueprint) -> Iterator[Change]:
+    """What is to listen there, and where."""
+    box, already = part.name, "open already"
     at = _host(part.address)
     for port, use in ((part.worker.control_port, "control"), (part.worker.kv_port, "hand-off")):
-        changes.append(
-            _change(box, "port", f"{at}:{port} ({use})", None, part.needs_worker, "open already")
-        )
+        yield _change(box, "port", f"{at}:{port} ({use})", None, part.needs_worker, already)
     if part.router:
-        hosts = dict.fromkeys((LOOPBACK, part.router.http_host))
-        for host in hosts:
+        for host in dict.fromkeys((LOOPBACK, part.router.http_host)):
             use = "API" if host == LOOPBACK else "API, for whoever has its key"
             what = f"{_host(host)}:{blueprint.router_port} ({use})"
-            changes.append(_change(box, "port", what, None, part.needs_router, "open already"))
-    return changes
+            yield _change(box, "port", what, None, part.needs_router, already)
 
 
 def _change(
