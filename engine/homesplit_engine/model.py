@@ -62,30 +62,8 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
 
     `weights` is `same` (as `dtype`) or `int8` (the linear layers quantised, on a CPU).
     """
-    from transformers import AutoConfig
-
-    if dtype not in DTYPES:
-        raise ModelError(f"dtype {dtype!r} is not known; one of: {', '.join(DTYPES)}")
-    if weights not in WEIGHTS:
-        raise ModelError(f"weights {weights!r} are not known; one of: {', '.join(WEIGHTS)}")
-    no_device = why_no_device(device)
-    if no_device is not None:
-        raise ModelError(f"{no_device}; choose another device for this box")
-    no_int8 = why_no_int8(torch.device(device), DTYPES[dtype]) if weights == "int8" else None
-    if no_int8 is not None:
-        raise ModelError(f"{no_int8}; leave the weights as they are, or choose another dtype")
-    if not (model_dir / "config.json").is_file():
-        raise ModelError(f"{model_dir}: no config.json; give a model folder in Hugging Face layout")
-    try:
-        config: Any = AutoConfig.from_pretrained(
-            str(model_dir), local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{model_dir}: the configuration can't be read: {error}") from error
-    text_config: Any = config.get_text_config(decoder=True)
-    refusal = refusal_of(text_config)
-    if refusal is not None:
-        raise ModelError(f"{model_dir.name}: {refusal}; this engine can't serve it")
+    _refuse_settings(device=device, dtype=dtype, weights=weights)
+    text_config = _text_config_of(model_dir)
     model = _load(model_dir, device, DTYPES[dtype])
     if can_hasten(torch.device(device), DTYPES[dtype]):
         compile_all(int8=weights == "int8", threads=torch.get_num_threads())
@@ -119,6 +97,39 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
 
         try_steps(loaded)
     return loaded
+
+
+def _refuse_settings(*, device: str, dtype: str, weights: str) -> None:
+    """Raises ModelError for what no model can be loaded as, or not on this box."""
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype {dtype!r} is not known; one of: {', '.join(DTYPES)}")
+    if weights not in WEIGHTS:
+        raise ModelError(f"weights {weights!r} are not known; one of: {', '.join(WEIGHTS)}")
+    no_device = why_no_device(device)
+    if no_device is not None:
+        raise ModelError(f"{no_device}; choose another device for this box")
+    no_int8 = why_no_int8(torch.device(device), DTYPES[dtype]) if weights == "int8" else None
+    if no_int8 is not None:
+        raise ModelError(f"{no_int8}; leave the weights as they are, or choose another dtype")
+
+
+def _text_config_of(model_dir: Path) -> Any:
+    """The configuration of the model's decoder; raises ModelError where it can't be served."""
+    from transformers import AutoConfig
+
+    if not (model_dir / "config.json").is_file():
+        raise ModelError(f"{model_dir}: no config.json; give a model folder in Hugging Face layout")
+    try:
+        config: Any = AutoConfig.from_pretrained(
+            str(model_dir), local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{model_dir}: the configuration can't be read: {error}") from error
+    text_config: Any = config.get_text_config(decoder=True)
+    refusal = refusal_of(text_config)
+    if refusal is not None:
+        raise ModelError(f"{model_dir.name}: {refusal}; this engine can't serve it")
+    return text_config
 
 
 def max_context_of(config: Any) -> int:
