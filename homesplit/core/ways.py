@@ -49,13 +49,15 @@ def ways_of(
     answer: dict[str, Any], facts_a: dict[str, Any], facts_b: dict[str, Any]
 ) -> tuple[Way, ...]:
     """Every pair of addresses that was tried, and cables that could be if they had some."""
+    # The only way there is has no trial of its own before it is measured.
+    whole = (answer.get("out_1") or {}).get("value")
     tried = tuple(
         Way(
             address_a=way.get("local"),
             address_b=way["peer"],
             interface_a=interface_of(facts_a, way.get("local")),
             interface_b=interface_of(facts_b, way["peer"]),
-            bytes_per_s=way.get("rate"),
+            bytes_per_s=way.get("rate") or (whole if way["peer"] == answer.get("peer") else None),
             used=way["peer"] == answer.get("peer"),
             why=way.get("why"),
         )

@@ -39,6 +39,7 @@ def profile(near: dict[str, Any], far: dict[str, Any], rate: float) -> LinkProfi
         "peer_interface": "eth0",
         "local": "10.0.0.1",
         "peer": "10.0.0.2",
+        "ways": [{"local": "10.0.0.1", "peer": "10.0.0.2"}],
         **{
             name: figure(rate) for name in ("out_1", "in_1", "out_4", "in_4", "out_busy", "in_busy")
         },
@@ -61,6 +62,7 @@ def test_a_link_below_the_label_of_the_interface_that_the_bytes_took_is_warned_o
     if warned:
         assert f"carries {100 * rate / 125e6:.0f} %" in said[0]
     assert link.a_to_b.value == rate
+    assert [(way.used, way.bytes_per_s) for way in link.ways] == [(True, rate)]
 
 
 def test_the_slower_of_two_labels_counts_and_one_without_a_word_does_not() -> None:
