@@ -32,8 +32,9 @@ from homesplit_engine.wire.sockets import KV_DOMAIN, Gatekeeper, bind, kv_listen
 from tests.engine.client import ANSWER_S, END_S, Pair, WorkerProcess, submit
 from tests.engine.tiny import generate, make_model, prompt_of
 
-HALF_READ = 1500
-"""Tokens of a prompt that is read one by one: nobody is killed so late that its end has come."""
+HALF_READ, BEGUN = 1500, 100
+"""Tokens of a prompt that is read one by one: nobody is killed so late that its end has come, nor
+before the first of them are on their way."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def pair(tmp_path: Path, model: Path) -> Iterator[Pair]:
 
 def test_a_prefill_box_killed_half_way_is_named_and_everything_is_freed(pair: Pair) -> None:
     pair.split("half", prompt_of(HALF_READ, 1), 1)
-    pair.a.wait(StepReport, lambda m: m.event.prefill[0].start >= 20)
+    pair.a.wait(StepReport, lambda m: m.event.prefill[0].start >= BEGUN)
     pair.a.process.kill()
     failed = pair.b.wait(Failed, lambda m: m.request_id == "half")
     assert failed.kind == "handoff" and "connection to A was lost" in failed.what
@@ -84,7 +85,7 @@ def test_a_decode_box_killed_half_way_is_named_and_the_prefill_box_goes_on(
     pair: Pair, model: Path
 ) -> None:
     pair.split("lost", prompt_of(HALF_READ, 4), 1)
-    pair.a.wait(StepReport, lambda m: m.event.prefill[0].start >= 20)
+    pair.a.wait(StepReport, lambda m: m.event.prefill[0].start >= BEGUN)
     pair.b.process.kill()
     report = pair.a.handoff_report("lost")
     assert not report.event.committed

@@ -94,8 +94,8 @@ async def test_an_answer_outlives_the_box_that_writes_it(
     paused = {box: stub_settings(pause_at=10) for box in ("left", "right")}
     async with rig(tmp_path, setting=setting, settings=paused, detection_s=SILENCE_S) as running:
         answer = asyncio.create_task(running.complete(PROMPT, 30))
-        writer = running.stubs["left" if setting.mode == "colocated" else "right"]
-        await until(lambda: writer.paused)
+        # A hand-off that had no core for the detection time was given up, and the other box writes.
+        await until(lambda: any(stub.paused for stub in running.stubs.values()))
         if how == "killed":
             running.stubs[victim].stop()
         else:

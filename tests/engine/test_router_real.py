@@ -53,12 +53,11 @@ async def test_every_mode_gives_the_text_of_transformers_own_generate(tmp_path: 
                 assert text.rstrip("\ufffd") == wanted.rstrip("\ufffd")
                 record = await record_of(client, f"{number}-{attempt}")
                 assert record.mode == setting.mode
-                if setting.mode != "split" or record.served == "split":
+                # The sender's account is waited for a second, which a busy computer may not have.
+                if setting.mode != "split" or (record.served == "split" and record.handoff_bytes):
                     break
             else:
-                raise AssertionError("a split request was never served as one")
-            if setting.mode == "split":
-                assert record.handoff_bytes
+                raise AssertionError("a split request was never recorded as one")
 
 
 async def record_of(client: EngineClient, name: str) -> RequestRecord:
