@@ -100,7 +100,7 @@ def export(
         raise NotebookError(
             f"can't be written: {error.strerror}",
             where=str(path),
-            do_next="Give another path with --out.",
+            do_next="Give another path, in a folder that is there and can be written to.",
         ) from error
     return path
 

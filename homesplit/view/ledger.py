@@ -130,7 +130,14 @@ def misses(
     told = " and ".join(f"{count} {word}" for word, count in counts.items())
     ids = {done.request_id for done in bad}
     newest = next((one for one in reversed(records) if one.request_id in ids), None)
-    why = f" The newest: {newest.error}" if newest is not None and newest.error else ""
     keys = "enter on one tells all" + ("; - offers less" if counts["refused"] else "")
-    rows = wrap(f"Of {len(seen)} requests {told} ({keys}).{why}", width - 2, "bad", limit=limit)
-    return tuple((Span("✗ " if n == 0 else "  ", "bad"), *row) for n, row in enumerate(rows))
+    head = line(
+        Span("✗ ", "bad"), Span(f"Of {len(seen)} requests {told}", "bad"), Span(f"  {keys}", "dim")
+    )
+    if newest is None or not newest.error or limit < 2:
+        return (crop(head, width),)
+    return (crop(head, width), *_indented(newest.error, width))
+
+
+def _indented(text: str, width: int) -> Lines:
+    return tuple((Span("  "), *row) for row in wrap(text, width - 2, "dim", limit=1))

@@ -115,7 +115,13 @@ def row(state: RunState, box: FoundBox, now: datetime, width: int) -> Line:
         if cells_wide:
             parts.extend(fit(line(text), cells_wide - 1))
             parts.append(Span(" "))
-    return crop((*parts, *_usable(box, with_source=not wide.found_by)), width)
+    tried = box.this_machine or box.host_key is not None or box.name in state.profiles
+    told = _usable(box, with_source=not wide.found_by) if tried or not box.usable else _UNTRIED
+    return crop((*parts, *told), width)
+
+
+_UNTRIED: Line = (Span("? ", "warn"), Span("not tried: choose it, p tries", "dim"))
+"""Of a machine that was added by hand and has not answered anybody yet."""
 
 
 def _name(box: FoundBox) -> str:

@@ -118,11 +118,10 @@ def _reading_s(step: Step, start_s: float, end_s: float, usual_s: float) -> floa
 def _prompts(steps: list[Step]) -> str:
     read = {request for step in steps for request in step.prompts}
     tokens = numbers.count(sum(step.reads for step in steps))
-    return (
-        f"a prompt of {tokens} tokens"
-        if len(read) == 1
-        else (f"{len(read)} prompts, {tokens} tokens in all")
-    )
+    if len(read) != 1:
+        return f"{len(read)} prompts, {tokens} tokens in all"
+    in_pieces = any(step.pieces for step in steps)
+    return f"{tokens} tokens of a prompt" if in_pieces else f"a prompt of {tokens} tokens"
 
 
 def _answers(count: int) -> str:

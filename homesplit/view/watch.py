@@ -35,6 +35,8 @@ class Step(NamedTuple):
     """Prompt tokens computed."""
     prompts: tuple[str, ...]
     """Whose."""
+    pieces: bool = False
+    """Whether one of the prompts was not read whole in it."""
 
 
 class Wait(NamedTuple):
@@ -133,7 +135,8 @@ class Watch:
             kept = self.steps[event.box] = deque(maxlen=MAX_STEPS)
         reads = sum(piece.tokens for piece in event.prefill)
         prompts = tuple(piece.request_id for piece in event.prefill)
-        kept.append(Step(start_s, end_s, len(event.decode), reads, prompts))
+        pieces = any(piece.start or not piece.last for piece in event.prefill)
+        kept.append(Step(start_s, end_s, len(event.decode), reads, prompts, pieces))
         waits: list[Wait] = []
         for piece in event.prefill:
             one = self._spoken_of(piece.request_id, event.box, start_s, end_s)

@@ -259,6 +259,16 @@ def test_the_file_is_for_its_owner_alone(ctx: Context) -> None:
     assert os.stat(ctx.paths.notebook).st_mode & 0o077 == 0
 
 
+def test_what_cannot_be_exported_is_told_without_a_switch_that_the_app_has_not(
+    ctx: Context, tmp_path: Path
+) -> None:
+    add_note(ctx, "warm")
+    with pytest.raises(NotebookError) as told:
+        export(ctx, tmp_path / "missing" / "x.md")
+    assert "--" not in told.value.sentence()
+    assert "Give another path" in told.value.sentence()
+
+
 def test_a_loopback_run_is_labelled_in_its_sentence_and_every_export(
     ctx: Context, tmp_path: Path
 ) -> None:

@@ -49,6 +49,18 @@ def test_on_a_narrow_screen_it_stands_behind_the_tick() -> None:
     assert plain([machines.row(state, state.boxes[0], NOW, 76)]).endswith("✓ mDNS")
 
 
+def test_a_machine_added_by_hand_is_not_called_usable_before_it_has_answered() -> None:
+    typed = replace(sample_run.found("attic", "10.0.0.9"), host_key=None, trusted=False)
+    state = apply(chosen(), events.BoxFound(box=typed))
+    for width in (76, 196):
+        told = plain([machines.row(state, typed, NOW, width)])
+        assert "? not tried" in told
+        assert "✓" not in told
+    measured = replace(state.profiles["atlas"], name="attic")
+    state = apply(state, events.BoxProbed(profile=measured))
+    assert "✓ usable" in plain([machines.row(state, typed, NOW, 196)])
+
+
 def test_the_larger_box_fills_its_bar_and_the_other_a_share_of_it() -> None:
     rows = plain(machines.cards(chosen(), 116)).split("\n")
     bars = rows[rows.index(next(row for row in rows if "arithmetic" in row)) + 1]

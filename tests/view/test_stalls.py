@@ -91,7 +91,7 @@ def test_a_few_tokens_beside_decode_are_not_blamed_for_a_step_as_long_as_any() -
 def test_a_chunk_that_made_a_step_much_longer_than_usual_is_the_cause() -> None:
     steady = [decode(n * 0.05, n * 0.05 + 0.05, "r1") for n in range(6)]
     ((_, sentence),) = told(*steady, prefill(0.3, 0.8, "r2", 256, "r1", last=False), now_s=0.8)
-    assert sentence.endswith("a was reading a prompt of 256 tokens")
+    assert sentence.endswith("a was reading 256 tokens of a prompt")
 
 
 def test_an_answer_taken_over_from_another_box_says_so() -> None:
