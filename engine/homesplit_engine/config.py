@@ -70,6 +70,15 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """End when this process is gone (local demo); None lives on its own."""
 
 
+class WorkerAddress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the router reaches one worker, and how its peer reaches its hand-off socket."""
+
+    box: str
+    control_endpoint: str
+    kv_endpoint: str
+    public_key: str
+
+
 class WorkerEndpoints(Struct, frozen=True, kw_only=True):
     """What a worker writes into its ready file."""
 
@@ -80,14 +89,15 @@ class WorkerEndpoints(Struct, frozen=True, kw_only=True):
     public_key: str
     fingerprint: str
 
-
-class WorkerAddress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the router reaches one worker, and how its peer reaches its hand-off socket."""
-
-    box: str
-    control_endpoint: str
-    kv_endpoint: str
-    public_key: str
+    @property
+    def address(self) -> WorkerAddress:
+        """What others need of it."""
+        return WorkerAddress(
+            box=self.box,
+            control_endpoint=self.control_endpoint,
+            kv_endpoint=self.kv_endpoint,
+            public_key=self.public_key,
+        )
 
 
 class RouterConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,7 +22,6 @@ import msgspec
 from homesplit_engine.config import (
     RouterConfig,
     RouterEndpoints,
-    WorkerAddress,
     WorkerConfig,
     WorkerEndpoints,
 )
@@ -209,15 +208,7 @@ async def local_engine(
             model_name=model_name,
             keys_file=str(folder / "router.keys"),
             ready_file=str(folder / "router.ready"),
-            workers=tuple(
-                WorkerAddress(
-                    box=end.box,
-                    control_endpoint=end.control_endpoint,
-                    kv_endpoint=end.kv_endpoint,
-                    public_key=end.public_key,
-                )
-                for end in endpoints
-            ),
+            workers=tuple(end.address for end in endpoints),
             setting=setting or ModeSetting(prefill_box=boxes[0], decode_box=boxes[-1]),
             loopback=True,
             parent_pid=os.getpid(),

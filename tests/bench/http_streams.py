@@ -26,7 +26,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import platformdirs
-from homesplit_engine.config import RouterConfig, WorkerAddress, WorkerConfig, WorkerEndpoints
+from homesplit_engine.config import RouterConfig, WorkerConfig, WorkerEndpoints
 from homesplit_engine.keys import make_keys, write_keys
 
 from tests.bench.router import ready, start, until_usable
@@ -170,18 +170,12 @@ async def _start(
     )
     processes.append(start(["homesplit_engine", "worker"], worker, folder / "box.json"))
     end = msgspec.json.decode(await ready(folder / "box.ready"), type=WorkerEndpoints)
-    address = WorkerAddress(
-        box="box",
-        control_endpoint=end.control_endpoint,
-        kv_endpoint=end.kv_endpoint,
-        public_key=end.public_key,
-    )
     router = RouterConfig(
         model_dir=str(args.model),
         model_name="model",
         keys_file=str(folder / "router.keys"),
         ready_file=str(folder / "router.ready"),
-        workers=(address,),
+        workers=(end.address,),
     )
     processes.append(start(["homesplit_engine", "router"], router, folder / "router.json"))
     told: dict[str, Any] = json.loads(await ready(folder / "router.ready"))

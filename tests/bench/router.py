@@ -116,14 +116,7 @@ async def start_all(
         stub += ["--low", str(LETTERS[0]), "--high", str(LETTERS[1])]
         processes.append(start(stub, config, folder / f"{box}.json"))
         end = msgspec.json.decode(await ready(folder / f"{box}.ready"), type=WorkerEndpoints)
-        addresses.append(
-            WorkerAddress(
-                box=box,
-                control_endpoint=end.control_endpoint,
-                kv_endpoint=end.kv_endpoint,
-                public_key=end.public_key,
-            )
-        )
+        addresses.append(end.address)
     router = RouterConfig(
         model_dir=str(folder),
         model_name="tiny",

@@ -82,15 +82,7 @@ async def live(
             thread.start()
             stack.callback(thread.join)
             stack.callback(worker.stop)
-            ends = worker.endpoints
-            addresses.append(
-                WorkerAddress(
-                    box=box,
-                    control_endpoint=ends.control_endpoint,
-                    kv_endpoint=ends.kv_endpoint,
-                    public_key=ends.public_key,
-                )
-            )
+            addresses.append(worker.endpoints.address)
         router = RouterConfig(
             model_dir=str(model_dir),
             model_name="tiny",
