@@ -133,7 +133,7 @@ def _reads(steps: Sequence[Step], window: Window) -> list[Cell]:
 def _writes(steps: Sequence[Step], window: Window, top: int) -> list[Cell]:
     """Decode: as high as there are answers that got a token."""
     batch = [0] * window.columns
-    for start_s, end_s, writes, _, _ in steps:
+    for start_s, end_s, writes, _, _, _ in steps:
         if writes:
             start, stop = window.span(start_s, end_s)
             for column in range(start, stop):
