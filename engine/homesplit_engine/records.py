@@ -64,7 +64,7 @@ class RequestRecord(Struct, frozen=True, kw_only=True):
     handoff_s: float | None = None
     """First KV byte sent to commit acknowledged."""
     handoff_exposed_s: float | None = None
-    """The part of the hand-off after prefill had ended."""
+    """The part of the hand-off after prefill had ended, what it waited for room with it."""
     handoff_bytes: int | None = None
     """KV payload bytes that went over the wire."""
     handoff_tokens: int | None = None

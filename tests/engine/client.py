@@ -281,6 +281,7 @@ def submit(
     *,
     chunk_tokens: int | None = 12,
     handoff: HandoffTarget | None = None,
+    handoff_follows: bool = False,
     deadline_s: float = 60.0,
     prompt_tokens: int | None = None,
     **sampling: Any,
@@ -294,6 +295,7 @@ def submit(
         chunk_tokens=chunk_tokens,
         deadline_s=deadline_s,
         handoff=handoff,
+        handoff_follows=handoff_follows,
     )
 
 

@@ -46,6 +46,7 @@ from homesplit_engine.wire.messages import (
     Reserve,
     Reserved,
     SamplingParams,
+    SendTo,
     StepReport,
     Stop,
     Submit,
@@ -109,6 +110,8 @@ class StubSettings:
     """Go deaf by itself after giving a client the token of this index."""
     tokens_twice: bool = False
     """Say every token twice, as a careless resend would."""
+    reserves: bool = True
+    """Clients' reservations are answered; those that came meanwhile once it is True again."""
     pause_at: int | None = None
     """Give no client a token of this index or a later one until this is None again."""
 
@@ -125,6 +128,9 @@ class _Work:
     arrived_s: float
     unread: int
     handoff: HandoffTarget | None = None
+    handoff_follows: bool = False
+    first: Token | None = None
+    """The first token of one that was read and waits to be told where it goes."""
     handing_over: bool = False
 
 
@@ -157,6 +163,7 @@ class StubWorker:
         self._ending = threading.Event()
         self._work: dict[str, _Work] = {}
         self._reserved: dict[str, tuple[_Work, Seal]] = {}
+        self._unreserved: list[Reserve] = []
         self._password = secrets.token_urlsafe(32)
         self._outgoing: list[_Handover] = []
         self._steps = 0
@@ -234,6 +241,7 @@ class StubWorker:
         self._context.destroy(linger=0)
         self._work.clear()
         self._reserved.clear()
+        self._unreserved.clear()
         self._outgoing.clear()
         self._router = None
 
@@ -253,6 +261,8 @@ class StubWorker:
                 time.sleep(0.005)
                 continue
             self._read(self._pause_s())
+            while self.settings.reserves and self._unreserved:
+                self._reserve(self._unreserved.pop(0))
             now_s = time.monotonic()
             self._hand_over(now_s)
             if self._work and now_s >= self._next_step_s:
@@ -293,8 +303,10 @@ class StubWorker:
                 self._say(Pong(ping_id=message.ping_id, status=self._status()))
             case Submit():
                 self._submitted(message)
+            case SendTo():
+                self._send_to(message)
             case Reserve():
-                self._reserve(message)
+                self._reserve_when_told(message)
             case Cancel():
                 self._cancel(message.request_id)
             case Stop():
@@ -364,7 +376,23 @@ class StubWorker:
             arrived_s=now_s,
             unread=tokens,
             handoff=submit.handoff,
+            handoff_follows=submit.handoff_follows,
         )
+
+    def _send_to(self, message: SendTo) -> None:
+        work = self._work.get(message.request_id)
+        if work is None or work.handoff is not None:
+            return
+        work.handoff = message.target
+        if work.first is not None:
+            self._begin_handover(work, message.target, work.first, time.monotonic())
+
+    def _reserve_when_told(self, reserve: Reserve) -> None:
+        """Keep room, or be asked again once `reserves` is True."""
+        if self.settings.reserves or _is_own(reserve.request_id):
+            self._reserve(reserve)
+        else:
+            self._unreserved.append(reserve)
 
     def _reserve(self, reserve: Reserve) -> None:
         if self._refuses(reserve.request_id):
@@ -393,6 +421,7 @@ class StubWorker:
     def _cancel(self, request_id: str) -> None:
         self.cancelled.append(request_id)
         self._work.pop(request_id, None)
+        self._unreserved = [one for one in self._unreserved if one.request_id != request_id]
         for name, (work, _) in list(self._reserved.items()):
             if work.request_id == request_id:
                 del self._reserved[name]
@@ -469,9 +498,10 @@ class StubWorker:
             finished.append(Finished(request_id=work.request_id, reason="stop"))
         elif work.next_index >= work.sampling.max_tokens:
             finished.append(Finished(request_id=work.request_id, reason="length"))
-        elif work.handoff is not None:
-            work.handing_over = True
-            self._begin_handover(work, work.handoff, token, now_s)
+        elif work.handoff is not None or work.handoff_follows:
+            work.handing_over, work.first = True, token
+            if work.handoff is not None:
+                self._begin_handover(work, work.handoff, token, now_s)
             return
         else:
             return

@@ -21,6 +21,7 @@ from homesplit_engine.wire.messages import (
     Reserve,
     Reserved,
     SamplingParams,
+    SendTo,
     Submit,
     Token,
     ToWorker,
@@ -42,6 +43,7 @@ class OneBox:
         self.tries = 0
         self.sent: asyncio.Queue[Submit] = asyncio.Queue()
         self.faults: list[str] = []
+        self.cancelled: list[tuple[str, str]] = []
         self._takes = takes
 
     def place(self, flight: Flight) -> Decision | None:
@@ -49,6 +51,11 @@ class OneBox:
 
     def place_again(self, flight: Flight, reason: str, avoid: str | None) -> Decision | None:
         return ON_A if self.usable else None
+
+    def has_room(self, box: str, flight: Flight) -> bool:
+        return True
+
+    def asked_for_room(self, box: str, *, full: bool) -> None: ...
 
     def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
         return None
@@ -61,7 +68,8 @@ class OneBox:
         self.sent.put_nowait(message)
         return True
 
-    def cancel(self, box: str, wire_id: str) -> None: ...
+    def cancel(self, box: str, wire_id: str) -> None:
+        self.cancelled.append((box, wire_id))
 
     def listen(self, wire_id: str, flight: Flight) -> None: ...
 
@@ -175,9 +183,10 @@ A_TO_B = Decision(
 class TwoBoxes(OneBox):
     """Box `a` reads and hands over to `b`; what is moved goes on on `a` alone."""
 
-    def __init__(self) -> None:
-        super().__init__(lambda: True)
+    def __init__(self, takes: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(takes)
         self.reserves: asyncio.Queue[Reserve] = asyncio.Queue()
+        self.told: asyncio.Queue[SendTo] = asyncio.Queue()
         self.slow: list[float | None] = []
 
     def place(self, flight: Flight) -> Decision | None:
@@ -197,6 +206,9 @@ class TwoBoxes(OneBox):
         if isinstance(message, Reserve):
             self.reserves.put_nowait(message)
             return True
+        if isinstance(message, SendTo):
+            self.told.put_nowait(message)
+            return True
         return super().send(box, message)
 
     def slow_handoff(self, decision: Decision, bytes_per_s: float | None) -> None:
@@ -204,13 +216,25 @@ class TwoBoxes(OneBox):
 
 
 async def read_on_a(base: TwoBoxes, flight: Flight) -> str:
-    """Box `b` keeps room and `a` is asked to read; the wire id that both know it by."""
+    """Box `a` is asked to read and `b` keeps room; the wire id that both know it by."""
     wire_id = (await base.reserves.get()).request_id
     secret = HandoffSecret(password="", seal_key=b"")
     reserved = Reserved(request_id=wire_id, reservation_id="", cached_tokens=0, secret=secret)
     flight.inbox.put_nowait(("b", wire_id, reserved))
-    assert (await base.sent.get()).handoff is not None
+    assert (await base.sent.get()).handoff_follows
+    assert (await base.told.get()).target.box == "b"
     return wire_id
+
+
+async def test_room_is_given_back_where_the_prefill_box_takes_no_message() -> None:
+    base = TwoBoxes(lambda: base.tries > 1)
+    flight = Flight(base, order())
+    piece = asyncio.create_task(flight.next_piece())
+    again = await base.sent.get()
+    assert not again.handoff_follows
+    assert base.cancelled == [("b", base.reserves.get_nowait().request_id)]
+    say(flight, again.request_id, 0)
+    assert await piece is not None and flight.story.moves == 0
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["it stands still", "nobody knows"])
@@ -231,7 +255,7 @@ async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it
     flight.inbox.put_nowait(("a", wire_id, sending))
     flight.inbox.put_nowait(("a", wire_id, sending))
     again = await base.sent.get()
-    assert again.handoff is None and again.token_ids == [1, 2, 3, 10]
+    assert not again.handoff_follows and again.token_ids == [1, 2, 3, 10]
     assert "not a byte of it arrived" in base.faults[0] and len(base.slow) == 1
     say(flight, again.request_id, 1)
     assert await second is not None

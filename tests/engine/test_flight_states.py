@@ -7,6 +7,7 @@ long after the attempt was given up; boxes are lost and come back; hand-offs fai
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 from homesplit_engine.policy import Decision
 from homesplit_engine.records import Sending, TransferEvent
@@ -21,16 +22,24 @@ from homesplit_engine.wire.messages import (
     HandoffSecret,
     HandoffTarget,
     PrefillDone,
+    Refused,
     Reserve,
     Reserved,
     SamplingParams,
+    SendTo,
     Submit,
     Token,
     ToWorker,
 )
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from tests.engine.test_flight import A_TO_B, order
 
@@ -47,13 +56,23 @@ class World:
 
     detection_s = 1e6
 
-    def __init__(self) -> None:
+    def __init__(self, room: bool) -> None:
+        self.room = room
+        """Whether box b is thought to have some when the answer is placed."""
         self.alive = {"a", "b"}
         self.attempts: dict[str, int] = {}
         """The index of the first token that each attempt gives, by wire id."""
         self.busy: set[tuple[str, str]] = set()
         """Boxes and the wire ids that they hold something for."""
         self.failures = 0
+        self.rooms_wanted: set[str] = set()
+        """Wire ids that b was asked to keep room for."""
+        self.kept: dict[str, bool] = {}
+        """What b said when it was asked for room, by wire id."""
+        self.reads_ahead: list[str] = []
+        """Wire ids of prompts that a reads without knowing where to send them."""
+        self.told: list[str] = []
+        """Wire ids of those that it was told of."""
 
     def place(self, flight: Flight) -> Decision | None:
         return A_TO_B if len(self.alive) == 2 else self.place_again(flight, "", None)
@@ -69,6 +88,12 @@ class World:
             why="",
         )
 
+    def has_room(self, box: str, flight: Flight) -> bool:
+        return self.room
+
+    def asked_for_room(self, box: str, *, full: bool) -> None:
+        assert box == "b"
+
     def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
         if box not in self.alive:
             return None
@@ -82,9 +107,17 @@ class World:
         )
 
     def send(self, box: str, message: ToWorker) -> bool:
-        assert isinstance(message, Reserve | Submit)
         if box not in self.alive:
             return False
+        if isinstance(message, SendTo):
+            assert box == "a" and self.kept[message.request_id]
+            self.told.append(message.request_id)
+            return True
+        assert isinstance(message, Reserve | Submit)
+        if isinstance(message, Reserve):
+            self.rooms_wanted.add(message.request_id)
+        if isinstance(message, Submit) and message.handoff_follows:
+            self.reads_ahead.append(message.request_id)
         given = message.token_ids[len(PROMPT) :]
         assert message.token_ids[: len(PROMPT)] == PROMPT and given == ANSWER[: len(given)]
         self.attempts[message.request_id] = len(given)
@@ -119,7 +152,10 @@ class FlightMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.world = World()
+
+    @initialize(room=st.booleans())
+    def begin(self, room: bool) -> None:
+        self.world = World(room)
         sampling = SamplingParams(max_tokens=len(ANSWER))
         self.flight = Flight(self.world, order(token_ids=PROMPT, sampling=sampling))
         self.got: list[int] = []
@@ -163,8 +199,20 @@ class FlightMachine(RuleBasedStateMachine):
     @rule(which=WHICH)
     def room_is_kept(self, which: int) -> None:
         wire_id = self._wire(which)
-        reserved = Reserved(request_id=wire_id, reservation_id="", cached_tokens=0, secret=SECRET)
-        self._say("b", wire_id, reserved)
+        if self.world.kept.setdefault(wire_id, True):
+            reserved = Reserved(
+                request_id=wire_id, reservation_id="", cached_tokens=0, secret=SECRET
+            )
+            self._say("b", wire_id, reserved)
+
+    @rule(which=WHICH, kind=st.sampled_from(["full", "bad_request"]))
+    def room_is_refused(self, which: int, kind: Literal["full", "bad_request"]) -> None:
+        wire_id = self._wire(which)
+        if wire_id not in self.world.rooms_wanted or (kind == "bad_request" and not self.got):
+            return  # nobody asked for it, or that ends it, as it should
+        if not self.world.kept.setdefault(wire_id, False):
+            self.world.busy.discard(("b", wire_id))
+            self._say("b", wire_id, Refused(request_id=wire_id, kind=kind, what="no room"))
 
     @rule(which=WHICH)
     def the_prompt_is_read(self, which: int) -> None:
@@ -227,7 +275,14 @@ class FlightMachine(RuleBasedStateMachine):
         if self.reader.done():
             assert self.reader.exception() is None
             many = self.world.failures >= MAX_FAILED_ATTEMPTS
-            assert self.got == ANSWER if self.error is None else many
+            full = self.error is not None and self.error.status == 429 and not self.got
+            assert self.got == ANSWER if self.error is None else many or full
+
+    @invariant()
+    def who_reads_ahead_is_told_once_where_it_goes_and_only_once_room_was_kept(self) -> None:
+        assert len(set(self.world.told)) == len(self.world.told)
+        assert set(self.world.told) <= set(self.world.reads_ahead)
+        assert self.world.room or not self.world.reads_ahead
 
     @invariant()
     def no_box_holds_anything_for_an_attempt_that_was_given_up(self) -> None:
@@ -242,6 +297,8 @@ class FlightMachine(RuleBasedStateMachine):
             if self.reader.done() or attempt is None:
                 break
             wire_id = attempt.wire_id
+            if self.world.kept.get(wire_id, True) is False:
+                break
             self.room_is_kept(list(self.world.attempts).index(wire_id))
             for index in range(attempt.first_index, len(ANSWER)):
                 self._give(attempt.decision.decode_box, wire_id, index)

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 from homesplit_engine.config import Keys, WorkerConfig
-from homesplit_engine.handoff.senders import Senders
 from homesplit_engine.model import LoadedModel
 from homesplit_engine.request import Request
 from homesplit_engine.runner import StepResult
@@ -71,7 +70,6 @@ def steps_of(state: State, computer: Computer, told: list[ToRouter]) -> Steps:
     return Steps(
         state,
         runner=computer,
-        senders=cast(Senders, None),
         tell=told.append,
         failed=_unheard,
     )
@@ -104,7 +102,6 @@ def test_a_step_that_ends_before_the_stop_is_told() -> None:
     steps = Steps(
         shared,
         runner=computer,
-        senders=cast(Senders, None),
         tell=tell,
         failed=_unheard,
     )

@@ -18,9 +18,11 @@ from homesplit_engine.wire.messages import (
     Failed,
     PrefillDone,
     Refused,
+    SendTo,
     StepReport,
     Stop,
 )
+from msgspec.structs import replace
 
 from tests.engine.client import END_S, Pair, WorkerProcess, submit
 from tests.engine.tiny import CONTEXT, generate, make_model, prompt_of
@@ -89,6 +91,68 @@ def test_a_split_request_has_the_same_text(
     assert [(m.bytes, m.tokens) for m in committed] == [(report.event.bytes, report.event.tokens)]
     pair.a.wait_until_free()
     pair.b.wait_until_free()
+
+
+@pytest.mark.parametrize("when", ["at once", "while it is read", "when it is read", "twice"])
+def test_a_prompt_may_be_read_before_it_is_known_where_it_goes(
+    pair: Pair, reference: Any, when: str
+) -> None:
+    request_id, prompt = name(), prompt_of(45, 12)
+    pair.a.send(submit(request_id, prompt, chunk_tokens=4, handoff_follows=True))
+    if when == "while it is read":
+        pair.a.wait(StepReport, _reads(request_id))
+    elif when == "when it is read":
+        pair.a.first_token(request_id)
+    target = pair.target(pair.reserve(request_id, prompt))
+    for _ in range(2 if when == "twice" else 1):
+        pair.a.send(SendTo(request_id=request_id, target=target))
+    assert pair.text(request_id) == reference(45, 12)
+    event = pair.a.handoff_report(request_id).event
+    assert event.committed and event.tokens == 45 - target.cached_tokens
+    if when == "when it is read":
+        assert event.exposed_s >= event.end_s - event.start_s
+    pair.a.wait_until_free()
+    pair.b.wait_until_free()
+
+
+@pytest.mark.parametrize("moment", ["before", "reading", "read"])
+@pytest.mark.parametrize("end", ["cancelled", "its deadline", "another's kind", "a wrong range"])
+def test_a_prompt_that_is_never_sent_leaves_no_block_behind(
+    pair: Pair, moment: str, end: str
+) -> None:
+    request_id, prompt = name(), prompt_of(100, 13)
+    reserved = pair.reserve(request_id, prompt)
+    deadline_s = 0.5 if end == "its deadline" else 60.0
+    pair.a.send(
+        submit(request_id, prompt, chunk_tokens=1, handoff_follows=True, deadline_s=deadline_s)
+    )
+    if moment == "reading":
+        pair.a.wait(StepReport, _reads(request_id))
+    elif moment == "read" and end != "its deadline":
+        pair.a.first_token(request_id)
+    target = pair.target(reserved)
+    if end == "cancelled":
+        pair.a.send(Cancel(request_id=request_id))
+    elif end == "another's kind":
+        pair.a.send(SendTo(request_id=request_id, target=replace(target, fingerprint="x")))
+    elif end == "a wrong range":
+        pair.a.send(SendTo(request_id=request_id, target=replace(target, cached_tokens=100)))
+    if end != "cancelled":
+        failed = pair.a.wait(Failed, lambda m: m.request_id == request_id)
+        assert failed.kind == ("deadline" if end == "its deadline" else "handoff")
+    pair.a.wait_until_free()
+    # Told now, it is nobody's any more.
+    pair.a.send(SendTo(request_id=request_id, target=target))
+    pair.b.send(Cancel(request_id=request_id))
+    pair.a.wait_until_free()
+    pair.b.wait_until_free()
+
+
+def test_an_answer_of_its_first_token_alone_goes_nowhere(pair: Pair) -> None:
+    request_id = name()
+    pair.a.send(submit(request_id, prompt_of(30, 14), handoff_follows=True, max_tokens=1))
+    assert len(pair.a.finish(request_id)) == 1
+    pair.a.wait_until_free()
 
 
 def test_only_what_the_decode_box_lacks_is_sent(pair: Pair, reference: Any) -> None:

@@ -63,6 +63,7 @@ class Stage(Enum):
     """Where an attempt stands."""
 
     RESERVING = "reserving"
+    """Nothing is read before the decode box has kept room: it is known to be full."""
     READING = "reading"
     HANDING_OVER = "handing over"
     WRITING = "writing"
@@ -110,7 +111,7 @@ class Attempt:
     def __init__(self, wire_id: str, decision: Decision, first_index: int, unread: int) -> None:
         self.wire_id = wire_id
         self.decision = decision
-        self.stage = Stage.RESERVING if decision.kind == "split" else Stage.READING
+        self.stage = Stage.READING
         self.first_index = first_index
         self.unread_tokens = unread
         self.early: dict[int, GivenToken] = {}
@@ -121,6 +122,8 @@ class Attempt:
         """How its hand-off comes along, once its sender told or the first token came."""
         self.limit_s: float | None = None
         """When the present stage is given up, on the monotonic clock; None never."""
+        self.room_by_s: float | None = None
+        """When the decode box must have kept room; None once it has, or where none is wanted."""
 
     @property
     def boxes(self) -> tuple[str, ...]:
@@ -154,7 +157,10 @@ def submit_of(
     left_s: float,
     handoff: HandoffTarget | None,
 ) -> Submit:
-    """Asks a box to read, and to write or hand over; `tokens` are those given so far."""
+    """Asks a box to read, and to write or hand over; `tokens` are those given so far.
+
+    Of a split without `handoff` the box is told later where it goes.
+    """
     return Submit(
         request_id=attempt.wire_id,
         token_ids=order.token_ids + tokens,
@@ -163,4 +169,5 @@ def submit_of(
         chunk_tokens=attempt.decision.chunk_tokens,
         deadline_s=left_s,
         handoff=handoff,
+        handoff_follows=attempt.decision.kind == "split" and handoff is None,
     )

@@ -25,6 +25,14 @@ class Base(Protocol):
         """Where a flight that lost its box goes on; None when no box can be used."""
         ...
 
+    def has_room(self, box: str, flight: Flight) -> bool:
+        """Whether a box will probably keep room for this prompt, so that it may be read at once."""
+        ...
+
+    def asked_for_room(self, box: str, *, full: bool) -> None:
+        """A box kept room for a prompt, or was full."""
+        ...
+
     def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
         """The hand-off address of a box that reserved room; None when it is gone."""
         ...

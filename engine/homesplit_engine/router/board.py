@@ -88,6 +88,16 @@ class Board:
         others = (other for other in self if other.waiting and other is not flight)
         return any(box is None or _reads(other, box) for other in others)
 
+    def promised_tokens_beside(self, asking: Flight, box: str) -> int:
+        """Prompt tokens of the others that are to be written there and are not yet."""
+        return sum(
+            _still_to_send(flight)
+            for flight in self
+            if flight is not asking
+            and flight.attempt is not None
+            and flight.attempt.decision.decode_box == box
+        )
+
     def handing_over(self) -> int:
         """Requests that share the link now, or soon will."""
         return sum(

@@ -45,6 +45,7 @@ from homesplit_engine.router.metrics import Metrics
 from homesplit_engine.router.prefixes import PrefixMemory
 from homesplit_engine.router.pressure import Pressure
 from homesplit_engine.router.rates import Rates
+from homesplit_engine.router.rooms import Rooms
 from homesplit_engine.router.setting import check_setting
 from homesplit_engine.router.stalls import StepMemory
 from homesplit_engine.router.watch import Watch
@@ -105,6 +106,7 @@ class Fleet:
             config, self.board, self._pressure, self._wait_there, time.monotonic
         )
         self._prefixes = PrefixMemory()
+        self._rooms = Rooms()
         self._steps = StepMemory()
         self.book = Book(
             self.feed, metrics, self._steps, self.board, self.rates, config.tpot_target_s
@@ -198,6 +200,7 @@ class Fleet:
         self.fault(link.box, "worker_lost", f"{link.box} was lost: {why}")
         self._choose_fingerprint()
         self._prefixes.forget(link.box)
+        self._rooms.forget(link.box)
         self.watch.lost(link.box)
         if not self.usable():
             self._usable.clear()
@@ -351,6 +354,19 @@ class Fleet:
             for link in self.usable()
             if link.ready is not None and link.ready.holds_tokens >= order.longest
         ]
+
+    def has_room(self, box: str, flight: Flight) -> bool:
+        """Whether a box will probably keep room for this prompt, so that it may be read at once."""
+        link = self.links[box]
+        free = None
+        if link.status is not None and link.ready is not None:
+            free = link.status.blocks_free * link.ready.block_tokens
+        wanted = self.board.promised_tokens_beside(flight, box) + len(flight.order.token_ids)
+        return self._rooms.probably_has(box, wanted, free)
+
+    def asked_for_room(self, box: str, *, full: bool) -> None:
+        """A box kept room for a prompt, or was full."""
+        self._rooms.answered(box, full=full)
 
     def target(self, box: str, reserved: Reserved) -> HandoffTarget | None:
         """The hand-off address of a box that reserved room; None when it is gone."""

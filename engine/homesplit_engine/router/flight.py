@@ -44,6 +44,7 @@ from homesplit_engine.wire.messages import (
     PrefillDone,
     Refused,
     Reserved,
+    SendTo,
     Submit,
     Token,
 )
@@ -114,8 +115,8 @@ class Flight:
         """Wait for one item and deal with it, or with the time being over."""
         now_s = time.monotonic()
         limit_s = self.order.deadline_s
-        if attempt.limit_s is not None:
-            limit_s = min(limit_s, attempt.limit_s)
+        for stage_s in (attempt.limit_s, attempt.room_by_s):
+            limit_s = limit_s if stage_s is None else min(limit_s, stage_s)
         try:
             async with asyncio.timeout(max(0.0, limit_s - now_s)):
                 box, wire_id, item = await self.inbox.get()
@@ -282,22 +283,30 @@ class Flight:
         await wait_listening(what, self.inbox, lambda heard: self._obey(heard[2]))
 
     def _start(self, decision: Decision) -> bool:
-        """Begin an attempt: reserve for a hand-off, else submit. False when the box takes none."""
+        """Begin an attempt; False when a box takes no message.
+
+        A prompt that is handed over is read at once, while the other box is asked to keep room for
+        it: who was to wait for that waited for a box that is busy. Only where that is known to be
+        full its answer is waited for, so that little is read in vain.
+        """
         wire_id = new_wire_id(self.order.request_id)
         unread = len(self.order.token_ids) + len(self.tokens)
         attempt = Attempt(wire_id, decision, len(self.tokens), unread)
         self.attempt = attempt
         self._base.listen(wire_id, self)
         if decision.kind == "split":
-            attempt.limit_s = time.monotonic() + self._base.detection_s
-            box = decision.decode_box
-            message = reserve_of(self.order, attempt, self.tokens, self._left_s())
-        else:
-            box = decision.prefill_box
-            message = self._submit(attempt, None)
-        if not self._base.send(box, message):
-            self._not_taken(attempt, box)
-            return False
+            attempt.room_by_s = time.monotonic() + self._base.detection_s
+            if not self._base.has_room(decision.decode_box, self):
+                attempt.stage = Stage.RESERVING
+            reserve = reserve_of(self.order, attempt, self.tokens, self._left_s())
+            if not self._base.send(decision.decode_box, reserve):
+                self._not_taken(attempt, decision.decode_box)
+                return False
+        if attempt.stage is Stage.READING:
+            submit = self._submit(attempt, None)
+            if not self._base.send(decision.prefill_box, submit):
+                self._not_taken(attempt, decision.prefill_box)
+                return False
         self.story.placed(decision)
         return True
 
@@ -305,6 +314,8 @@ class Flight:
         """The box took no message: nothing was lost, and it is told once."""
         self.attempt = None
         self._base.unlisten(attempt.wire_id)
+        if box != attempt.decision.decode_box:
+            self._base.cancel(attempt.decision.decode_box, attempt.wire_id)
         reason = f"{box} takes no message now"
         if reason != self._homeless:
             self._base.fault(box, "worker_lost", f"{self.order.request_id}: {reason}")
@@ -317,15 +328,22 @@ class Flight:
         return submit_of(self.order, attempt, self.tokens, self._left_s(), handoff)
 
     def _reserved(self, attempt: Attempt, reserved: Reserved) -> None:
-        if attempt.stage is not Stage.RESERVING:
+        if attempt.room_by_s is None:
             return
-        attempt.stage, attempt.limit_s = Stage.READING, None
+        attempt.room_by_s = None
+        decode_box, prefill_box = attempt.decision.decode_box, attempt.decision.prefill_box
+        self._base.asked_for_room(decode_box, full=False)
         self.story.cached(reserved.cached_tokens)
-        target = self._base.target(attempt.decision.decode_box, reserved)
-        prefill_box = attempt.decision.prefill_box
-        if target is not None:
-            target = msgspec.structs.replace(target, kv_wire=self.order.setting.kv_wire)
-        if target is None or not self._base.send(prefill_box, self._submit(attempt, target)):
+        target = self._base.target(decode_box, reserved)
+        if target is None:
+            self._move(attempt, f"{decode_box} is not used any more", decode_box, "worker_lost")
+            return
+        target = msgspec.structs.replace(target, kv_wire=self.order.setting.kv_wire)
+        message: Submit | SendTo = SendTo(request_id=attempt.wire_id, target=target)
+        if attempt.stage is Stage.RESERVING:
+            attempt.stage = Stage.READING
+            message = self._submit(attempt, target)
+        if not self._base.send(prefill_box, message):
             self._move(attempt, f"{prefill_box} takes no message now", prefill_box, "worker_lost")
 
     # -------------------------------------------------------------- going on after trouble
@@ -338,22 +356,27 @@ class Flight:
 
     def _too_late(self, attempt: Attempt) -> None:
         self._check_deadline()
+        limit_s, room_by_s = attempt.limit_s, attempt.room_by_s
+        if room_by_s is not None and (limit_s is None or room_by_s <= limit_s):
+            box = attempt.decision.decode_box
+            self._failed(attempt, box, f"{box} did not answer the reservation", "handoff")
+            return
         if attempt.stage is Stage.HANDING_OVER:
             kept_s = self._handover(attempt).kept_back_s(time.monotonic())
             self._give_handoff_up(attempt, f"it was not committed within {kept_s:.1f} s")
             return
-        why = "tokens went missing"
-        if attempt.stage is Stage.RESERVING:
-            why = "the decode box did not answer the reservation"
-        self._failed(attempt, None, why, "handoff")
+        self._failed(attempt, None, "tokens went missing", "handoff")
 
     async def _refused(self, attempt: Attempt, box: str, refused: Refused) -> None:
         param = self.order.prompt_field
+        no_room = attempt.room_by_s is not None and box == attempt.decision.decode_box
+        if no_room and refused.kind == "full":
+            self._base.asked_for_room(box, full=True)
         match refused.kind:
             case "too_long" if not self.tokens and self._refusals + 1 >= self._base.boxes_for(self):
                 # It was not known what this box holds; another may have room for it.
                 raise bad_request(refused.what, code="context_length_exceeded", param=param)
-            case "bad_request":
+            case "bad_request" if not (no_room and self.tokens):
                 raise bad_request(refused.what, param=param)
             case "deadline" if not self.tokens:
                 raise unavailable(refused.what, refused.retry_after_s or 1.0, code="deadline")
@@ -362,7 +385,7 @@ class Flight:
         self._refusals += 1
         if not self.tokens and self._refusals >= self._base.boxes_for(self):
             raise busy(refused.what, refused.retry_after_s or 1.0)
-        if self.tokens:
+        if self.tokens and self._refusals > 1:
             # Its client already reads the answer, so it waits for room instead of failing.
             await asyncio.sleep(min(REFUSED_PAUSE_S, self._left_s()))
         self.story.moves -= 1  # nothing was lost: it had not been taken
@@ -414,7 +437,8 @@ class Flight:
         if attempt.decision.kind != "split":
             return
         attempt.stage = Stage.WRITING
-        attempt.limit_s = None
+        # Who has committed has kept room, whatever is still to be heard of that.
+        attempt.limit_s = attempt.room_by_s = None
         self.story.committed()
 
     # -------------------------------------------------------------- the end

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from homesplit_engine.records import KvWire, StepEvent, TransferEvent, WorkerStatus
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 MAX_MESSAGE_BYTES = 8 * 2**20
 """Largest control message that is decoded."""
 MAX_FRAME_BYTES = 64 * 2**20
@@ -81,7 +81,8 @@ class Submit(Struct, frozen=True, kw_only=True, tag="submit"):
 
     `token_ids` are the prompt plus any output tokens already given out (a resumed request);
     `prompt_tokens` says how many of them are the prompt. `chunk_tokens` None means whole
-    prefill. With `handoff`, the worker samples the first token, tells it, and hands over.
+    prefill. With `handoff`, or where that follows, the worker samples the first token, tells it,
+    and hands over.
     """
 
     request_id: str
@@ -92,6 +93,15 @@ class Submit(Struct, frozen=True, kw_only=True, tag="submit"):
     deadline_s: float
     """Seconds from receipt of this message until the request is given up."""
     handoff: HandoffTarget | None = None
+    handoff_follows: bool = False
+    """The target of its hand-off comes in a `SendTo`; the KV is kept here until then."""
+
+
+class SendTo(Struct, frozen=True, kw_only=True, tag="send_to"):
+    """Where a request's KV goes whose Submit said that this follows; unknown ids are fine."""
+
+    request_id: str
+    target: HandoffTarget
 
 
 class Reserve(Struct, frozen=True, kw_only=True, tag="reserve"):
@@ -241,7 +251,7 @@ class Pong(Struct, frozen=True, kw_only=True, tag="pong"):
     status: WorkerStatus
 
 
-ToWorker = Hello | Submit | Reserve | Cancel | Ping | Stop
+ToWorker = Hello | Submit | SendTo | Reserve | Cancel | Ping | Stop
 ToRouter = Ready | Reserved | Refused | StepReport | HandoffReport | Committed | Failed | Pong
 
 # ------------------------------------------------------------------ worker -> worker

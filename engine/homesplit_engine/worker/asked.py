@@ -7,7 +7,13 @@ from collections.abc import Collection
 
 from homesplit_engine.request import Request
 from homesplit_engine.scheduler import Refusal
-from homesplit_engine.wire.messages import Refused, Reserve, SamplingParams, Submit
+from homesplit_engine.wire.messages import (
+    HandoffTarget,
+    Refused,
+    Reserve,
+    SamplingParams,
+    Submit,
+)
 
 
 def request_of(
@@ -42,6 +48,13 @@ def wrong_with(message: Submit | Reserve, vocab_size: int) -> Refusal | None:
     return None if what is None else Refusal(kind="bad_request", what=what)
 
 
+def wrong_range(target: HandoffTarget, tokens: int) -> str | None:
+    """Why this part of a prompt can't be handed over, None when it can."""
+    if 0 <= target.cached_tokens < tokens:
+        return None
+    return f"a hand-off from token {target.cached_tokens} of {tokens}"
+
+
 def refused(request_id: str, refusal: Refusal) -> Refused:
     """A refusal as the router is told it."""
     return Refused(
@@ -70,10 +83,8 @@ def _wrong_handoff(message: Submit | Reserve) -> str | None:
         return None
     if message.chunk_tokens is not None and message.chunk_tokens < 1:
         return "a chunk of no tokens"
-    target, tokens = message.handoff, len(message.token_ids)
-    if target is not None and not 0 <= target.cached_tokens < tokens:
-        return f"a hand-off from token {target.cached_tokens} of {tokens}"
-    return None
+    target = message.handoff
+    return None if target is None else wrong_range(target, len(message.token_ids))
 
 
 def _wrong_sampling(sampling: SamplingParams) -> str | None:

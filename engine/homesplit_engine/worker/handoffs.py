@@ -48,7 +48,7 @@ class Handoffs:
         """The peer has committed a hand-off from here, or it is off."""
         state = self._state
         with state.changed:
-            state.outgoing.pop(outgoing.request_id, None)
+            state.departures.pop(outgoing.request_id, None)
             state.scheduler.cancel(outgoing.request_id)
             state.scheduler.handoff_ended(outgoing.request_id)
             state.changed.notify()

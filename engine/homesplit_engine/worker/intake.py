@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from homesplit_engine.handoff.departure import Departure
 from homesplit_engine.handoff.receiver import Incoming, Receiver
-from homesplit_engine.handoff.sender import Outgoing
 from homesplit_engine.handoff.senders import Senders
 from homesplit_engine.request import Request
 from homesplit_engine.runner import Runner
@@ -17,12 +17,14 @@ from homesplit_engine.wire.messages import (
     Cancel,
     Failed,
     HandoffSecret,
+    HandoffTarget,
     Hello,
     Ping,
     Pong,
     Refused,
     Reserve,
     Reserved,
+    SendTo,
     Stop,
     Submit,
     ToRouter,
@@ -30,7 +32,7 @@ from homesplit_engine.wire.messages import (
 )
 from homesplit_engine.wire.seal import new_seal_key
 from homesplit_engine.worker.about import About
-from homesplit_engine.worker.asked import refused, request_of, wrong_with
+from homesplit_engine.worker.asked import refused, request_of, wrong_range, wrong_with
 from homesplit_engine.worker.state import State
 
 FailureKind = Literal["handoff", "deadline", "engine", "numeric", "out_of_blocks"]
@@ -72,6 +74,8 @@ class Intake:
                 return [self._about.ready()]
             case Submit():
                 return self._submit(message)
+            case SendTo():
+                return self._send_to(message)
             case Reserve():
                 return self._reserve(message)
             case Cancel():
@@ -90,38 +94,69 @@ class Intake:
     def end_overdue(self) -> None:
         """Cancels the requests whose deadline has passed, and says so."""
         with self._state.changed:
-            late = self._state.scheduler.overdue(time.monotonic())
-        for request in late:
-            self._cancel(request.request_id)
-            self._failed(request.request_id, "deadline", "its deadline passed")
+            now_s = time.monotonic()
+            late = [request.request_id for request in self._state.scheduler.overdue(now_s)]
+            late = list(dict.fromkeys(late + self._state.lost_without_target(now_s)))
+        for request_id in late:
+            self._cancel(request_id)
+            self._failed(request_id, "deadline", "its deadline passed")
 
     def _submit(self, message: Submit) -> Sequence[ToRouter]:
         state, target = self._state, message.handoff
         now_s = time.monotonic()
         request = self._request(message, now_s, message.chunk_tokens)
-        request.hand_over = target is not None
+        request.hand_over = target is not None or message.handoff_follows
         refusal = wrong_with(message, state.loaded.vocab_size)
-        if (
-            refusal is None
-            and target is not None
-            and target.fingerprint != state.loaded.fingerprint
-        ):
-            what = f"{target.box} holds another model or settings than {state.config.box}"
-            return [Refused(request_id=message.request_id, kind="fingerprint", what=what)]
         if refusal is None and target is not None:
+            what = self._foreign(target)
+            if what is not None:
+                return [Refused(request_id=message.request_id, kind="fingerprint", what=what)]
             refusal = self._no_way_to(target.endpoint)
         with state.changed:
             if refusal is None:
                 refusal = state.scheduler.add(request, now_s=now_s)
-            if refusal is None and target is not None:
-                state.outgoing[request.request_id] = Outgoing(
-                    request_id=request.request_id,
-                    target=target,
-                    prompt_tokens=len(request.tokens),
-                    deadline_s=request.deadline_s,
-                )
+            if refusal is None and request.hand_over:
+                departure = self._departure(request)
+                if target is not None:
+                    departure.send_to(target)
             state.changed.notify()
         return [] if refusal is None else [refused(message.request_id, refusal)]
+
+    def _departure(self, request: Request) -> Departure:
+        departure = Departure(
+            self._senders,
+            request_id=request.request_id,
+            prompt_tokens=len(request.tokens),
+            layers=self._state.loaded.kv_shape.layers,
+            deadline_s=request.deadline_s,
+        )
+        self._state.departures[request.request_id] = departure
+        return departure
+
+    def _send_to(self, message: SendTo) -> Sequence[ToRouter]:
+        """Sends what is read here where it is wanted; a request that is gone wants nothing."""
+        state, name, target = self._state, message.request_id, message.target
+        with state.changed:
+            departure = state.departures.get(name)
+        if departure is None:
+            return []
+        what = self._foreign(target) or wrong_range(target, departure.prompt_tokens)
+        refusal = None if what else self._no_way_to(target.endpoint)
+        what = what if refusal is None else refusal.what
+        if what is not None:
+            self._cancel(name)
+            return [failed_message(name, "handoff", what)]
+        with state.changed:
+            # A step may have ended it meanwhile; then its blocks are another's.
+            if state.departures.get(name) is departure:
+                departure.send_to(target)
+        return []
+
+    def _foreign(self, target: HandoffTarget) -> str | None:
+        """Why KV from here means nothing there."""
+        if target.fingerprint == self._state.loaded.fingerprint:
+            return None
+        return f"{target.box} holds another model or settings than {self._state.config.box}"
 
     def _no_way_to(self, endpoint: str) -> Refusal | None:
         """Why nothing can be handed over now: this process may open nothing more."""
@@ -180,8 +215,8 @@ class Intake:
         # The receiver lets go first: blocks must not be freed under its writing hand.
         self._receiver.drop(request_id)
         with self._state.changed:
-            request = self._state.scheduler.cancel(request_id)
-            self._state.let_go(request, "cancelled", self._senders)
+            self._state.scheduler.cancel(request_id)
+            self._state.let_go(request_id, "cancelled")
 
 
 def failed_message(request_id: str, kind: FailureKind, what: str) -> Failed:

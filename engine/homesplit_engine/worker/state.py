@@ -6,13 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from homesplit_engine.pages import BlockPool
-from homesplit_engine.request import Phase, Request
+from homesplit_engine.request import Phase
 from homesplit_engine.scheduler import Limits, Scheduler
 
 if TYPE_CHECKING:
     from homesplit_engine.config import Keys, WorkerConfig
-    from homesplit_engine.handoff.sender import Outgoing
-    from homesplit_engine.handoff.senders import Senders
+    from homesplit_engine.handoff.departure import Departure
     from homesplit_engine.model import LoadedModel
 
 
@@ -42,7 +41,7 @@ class State:
         self.stopping = threading.Event()
         self.router_fd: int | None = None
         """The router's connection, once it has said something."""
-        self.outgoing: dict[str, Outgoing] = {}
+        self.departures: dict[str, Departure] = {}
         """Requests that are read here and handed over, by id, until their hand-off has ended."""
 
     def stop_soon(self) -> None:
@@ -53,12 +52,24 @@ class State:
         """The router spoke over this connection."""
         self.router_fd = fd
 
-    def let_go(self, request: Request | None, why: str, senders: Senders) -> None:
-        """Ends the hand-off of a request that was just cancelled; the lock is held."""
-        outgoing = None if request is None else self.outgoing.get(request.request_id)
-        if request is None or outgoing is None:
+    def let_go(self, request_id: str, why: str, *, wanted: bool = True) -> None:
+        """Ends the hand-off of a request that was just cancelled; the lock is held.
+
+        It is not `wanted` where the answer ended by itself, with its first token.
+        """
+        departure, request = self.departures.get(request_id), self.scheduler.request(request_id)
+        if departure is None:
             return
-        if request.phase is Phase.HANDING_OVER:
-            senders.give_up(outgoing, why)
-        else:
-            del self.outgoing[request.request_id]
+        read_by_sender = request is not None and request.phase is Phase.HANDING_OVER
+        if read_by_sender and departure.give_up(why, wanted=wanted):
+            return  # its sender says when the blocks are free
+        del self.departures[request_id]
+        self.scheduler.handoff_ended(request_id)
+
+    def lost_without_target(self, now_s: float) -> list[str]:
+        """Prompts that are read here and were not told in time where to go; the lock is held."""
+        return [
+            name
+            for name, departure in self.departures.items()
+            if not departure.has_target and departure.deadline_s <= now_s
+        ]

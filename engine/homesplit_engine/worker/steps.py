@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from homesplit_engine.handoff.sender import Outgoing
-from homesplit_engine.handoff.senders import Senders
+from homesplit_engine.handoff.departure import Departure
 from homesplit_engine.runner import StepResult
 from homesplit_engine.scheduler import StepOutcome, StepPlan
 from homesplit_engine.wire.messages import StepReport, ToRouter
@@ -45,14 +44,12 @@ class Steps:
         state: State,
         *,
         runner: Computes,
-        senders: Senders,
         tell: Callable[[ToRouter], None],
         failed: Callable[[str, FailureKind, str], None],
     ) -> None:
         """`tell` passes a message to the router; `failed` says that a request can't go on."""
         self._state = state
         self._runner = runner
-        self._senders = senders
         self._tell = tell
         self._failed = failed
 
@@ -88,8 +85,8 @@ class Steps:
         state = self._state
         with state.changed:
             for request_id in result.not_finite:
-                spoilt = state.scheduler.spoil(request_id)
-                state.let_go(spoilt, "its logits are no numbers", self._senders)
+                state.scheduler.spoil(request_id)
+                state.let_go(request_id, "its logits are no numbers")
             sampled = {name: choice.token_id for name, choice in result.choices.items()}
             end_s = time.monotonic()
             outcome = state.scheduler.finish_step(plan, sampled, now_s=end_s)
@@ -114,8 +111,8 @@ class Steps:
         ids += [request.request_id for request in plan.decode]
         with state.changed:
             for request_id in ids:
-                cancelled = state.scheduler.cancel(request_id)
-                state.let_go(cancelled, "its step failed", self._senders)
+                state.scheduler.cancel(request_id)
+                state.let_go(request_id, "its step failed")
             state.scheduler.finish_step(plan, {}, now_s=time.monotonic())
         for request_id in ids:
             self._failed(request_id, "engine", f"a step on {state.config.box} failed: {error}")
@@ -125,43 +122,38 @@ class Steps:
     def _layer_done(self, plan: StepPlan) -> Callable[[int], None]:
         """What each layer of a step is told to: its hand-offs, and whether to go on at all."""
         handoffs = self._handoffs_of(plan)
-        stopping, senders = self._state.stopping, self._senders
+        stopping = self._state.stopping
 
         def layer_done(layer: int) -> None:
             if stopping.is_set():
                 raise StepAbandoned
-            for outgoing, start, end in handoffs:
-                senders.layer_done(outgoing, layer, start, end)
+            for departure, start, end in handoffs:
+                departure.layer_done(layer, start, end)
 
         return layer_done
 
-    def _handoffs_of(self, plan: StepPlan) -> list[tuple[Outgoing, int, int]]:
+    def _handoffs_of(self, plan: StepPlan) -> list[tuple[Departure, int, int]]:
         """Each hand-off in this step with the token range that it gets from it."""
         state = self._state
-        found: list[tuple[Outgoing, int, int]] = []
+        found: list[tuple[Departure, int, int]] = []
         with state.changed:
             for work in plan.prefill:
-                outgoing = state.outgoing.get(work.request.request_id)
-                if outgoing is None:
+                departure = state.departures.get(work.request.request_id)
+                if departure is None:
                     continue
-                wanted = outgoing.target.cached_tokens
-                if outgoing.place is None:
-                    outgoing.place = self._runner.place(work.request)
+                if not departure.has_place:
                     # What this box had cached is there at once.
-                    for layer in range(state.loaded.kv_shape.layers):
-                        self._senders.layer_done(outgoing, layer, wanted, work.start)
-                found.append((outgoing, max(work.start, wanted), work.start + work.tokens))
+                    departure.lies_at(self._runner.place(work.request), work.start)
+                found.append((departure, work.start, work.start + work.tokens))
         return found
 
     def _pass_on(self, outcome: StepOutcome, report: StepReport, now_s: float) -> None:
-        """Tells the sender which hand-offs are read to the end, or not wanted any more."""
+        """Tells hand-offs that they are read to the end, or not wanted any more."""
         firsts = {token.request_id: token for token in report.tokens}
         for request_id in outcome.handing_over:
-            outgoing = self._state.outgoing.get(request_id)
-            if outgoing is not None:
-                self._senders.prefilled(outgoing, firsts[request_id], now_s)
+            departure = self._state.departures.get(request_id)
+            if departure is not None:
+                departure.prefilled(firsts[request_id], now_s)
         for ended in outcome.ended:
-            outgoing = self._state.outgoing.get(ended.request_id)
-            if outgoing is not None:
-                outgoing.wanted = False
-                self._senders.give_up(outgoing, "the answer ended with its first token")
+            why = "the answer ended with its first token"
+            self._state.let_go(ended.request_id, why, wanted=False)

@@ -91,7 +91,6 @@ class Worker:
         self._steps = Steps(
             self.state,
             runner=runner,
-            senders=self._senders,
             tell=self._tell,
             failed=self._tell_failed,
         )
