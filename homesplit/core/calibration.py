@@ -192,7 +192,7 @@ def gap_between(steps: Sequence[StepEvent]) -> float | None:
 def router_part(records: Sequence[RequestRecord]) -> float | None:
     """The router's part of a quiet request's TTFT, of those that one box read and answered.
 
-    Others waited for a reservation on the way, or began anew.
+    Others handed their KV over meanwhile, or began anew.
     """
     return first_token_rest([record for record in records if record.served == "colocated"])
 

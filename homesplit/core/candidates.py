@@ -190,7 +190,8 @@ def _wires(asked: Asked, scene: Scene) -> dict[tuple[str, str], Wire]:
             bytes_per_s=rate,
             round_trip_s=round_trip_s,
             commit_s=commit_of(asked, pair).commit_s,
-            reserve_s=_reserving_of(asked, pair, scene),
+            # As much as the router's part of a request: one message to a worker, one back.
+            reserve_s=2.0 * scene.router_s,
             sending=_sending_of(asked, pair, scene.box(pair[0]).cost),
             opening_byte_s=_opening_of(asked, pair),
         )
@@ -209,16 +210,6 @@ def commit_of(asked: Asked, pair: tuple[str, str]) -> HandoffFit:
     return found or HandoffFit(
         sender=pair[0], receiver=pair[1], commit_s=COMMIT_S, spread_s=0.0, handoffs=0
     )
-
-
-def _reserving_of(asked: Asked, pair: tuple[str, str], scene: Scene) -> float:
-    """What a reservation takes beside the round trip.
-
-    Where none was timed as much as the router's part of a request, which is also one message to
-    a worker and one back.
-    """
-    timed = commit_of(asked, pair).reserve_s
-    return 2.0 * scene.router_s if timed is None else timed
 
 
 def _sending_of(asked: Asked, pair: tuple[str, str], cost: CostModel) -> float:

@@ -39,7 +39,7 @@ class Wire(Struct, frozen=True, kw_only=True):
 
     reserve_s: float = 0.0
     """What a reservation takes beside the round trip: one more message that the decode box and the
-    router must come to."""
+    router must come to. The prompt is read meanwhile; its KV leaves once it is known where to."""
     sending: float = 1.0
     """How many times as long the sender takes to read what is being sent: its processor seals and
     sends as well."""
@@ -52,7 +52,7 @@ class Wire(Struct, frozen=True, kw_only=True):
 
     @property
     def reserving_s(self) -> float:
-        """From the router's asking for room on the decode box to its sending the prompt."""
+        """From the router's asking for room on the decode box to the prefill box's knowing it."""
         return self.round_trip_s + self.reserve_s
 
     def seconds(self, count: float) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from homesplit_engine.records import RequestRecord, StepEvent, TransferEvent
+from homesplit_engine.records import StepEvent, TransferEvent
 from msgspec import Struct
 
-from homesplit.core.calibration import Calibration, first_token_rest
+from homesplit.core.calibration import Calibration
 from homesplit.core.handoff import Piece, Wire, hand_over
 from homesplit.core.together import BESIDE, alone_seconds, by_start, covered, fitted_seconds
 
@@ -39,8 +39,6 @@ class HandoffFit(Struct, frozen=True, kw_only=True):
     opening_byte_s: float | None = None
     """Seconds of the receiver's computing that each byte took; None where too few steps of its own
     lay beside what came, or its steps were never fitted."""
-    reserve_s: float | None = None
-    """What a reservation took beside the round trip; None where no quiet request told it."""
 
 
 class HandoffsOf(Struct, frozen=True, kw_only=True):
@@ -55,8 +53,6 @@ class HandoffsOf(Struct, frozen=True, kw_only=True):
     """The sender's steps without anything to send."""
     receiver_fit: Calibration | None = None
     """The receiver's steps without anything to take in."""
-    router_s: float | None = None
-    """The router's part of a quiet request that reserves nothing; None where it was not timed."""
     sender_key: str | None = None
     receiver_key: str | None = None
     at: str = ""
@@ -67,12 +63,10 @@ def fit_handoffs(
     steps: Sequence[StepEvent],
     *,
     of: HandoffsOf,
-    records: Sequence[RequestRecord] = (),
 ) -> HandoffFit | None:
     """The median of what hand-offs took after their prompt beyond their bytes on the link.
 
-    `transfers` and `steps` are on one clock; `records` tell what reserving took. None with fewer
-    than `LEAST_HANDOFFS` whole ones.
+    `transfers` and `steps` are on one clock. None with fewer than `LEAST_HANDOFFS` whole ones.
     """
     wire = Wire(
         bytes_per_s=of.wire.bytes_per_s,
@@ -104,22 +98,7 @@ def fit_handoffs(
         at=of.at,
         sending=_sending(own, steps, of),
         opening_byte_s=_opening(own, steps, of),
-        reserve_s=_reserving(records, of),
     )
-
-
-def _reserving(records: Sequence[RequestRecord], of: HandoffsOf) -> float | None:
-    """What a quiet request's first token took in a split beyond what it takes without one."""
-    handed = [
-        record
-        for record in records
-        if record.served == "split"
-        and (record.prefill_box, record.decode_box) == (of.sender, of.receiver)
-    ]
-    rest_s = first_token_rest(handed) if len(handed) >= LEAST_HANDOFFS else None
-    if rest_s is None or of.router_s is None:
-        return None
-    return max(0.0, rest_s - of.router_s - of.wire.round_trip_s)
 
 
 def _sending(

@@ -46,8 +46,7 @@ def ledger_row(
 ) -> LedgerRow:
     """The parts of one request's time; `ttft_s` and `ttst_s` are their sums.
 
-    `tokenise_s` holds all of the router's work and the client's; a split's `queue_s` holds its
-    reservation.
+    `tokenise_s` holds all of the router's work and the client's.
     """
     setting = arrangement.setting
     split = setting.mode == "split" and kind.output_tokens > 1
@@ -63,8 +62,8 @@ def ledger_row(
             structs.replace(p, start_s=p.start_s * wire.sending, end_s=p.end_s * wire.sending)
             for p in pieces
         ]
-        made = hand_over(pieces, wire, layers=scene.shape.layers)
-        queue_s += wire.reserving_s
+        # The prompt is read while room for it is asked for: only its sending waits for that.
+        made = hand_over(pieces, wire, layers=scene.shape.layers, free_s=wire.reserving_s)
     prefill_s = pieces[-1].end_s
     router_s = scene.tokenising_s(kind.prompt_tokens) + 2 * scene.router_s + scene.client_s
     first_decode_s = (

@@ -51,12 +51,6 @@ class Scene(Struct, frozen=True, kw_only=True):
                 return box
         raise KeyError(name)
 
-    @property
-    def timed_router_s(self) -> float | None:
-        """The router's part of a quiet request, there and back; None where no steps told it."""
-        fits = [box.cost.fit for box in self.boxes if box.cost.fit]
-        return max((fit.router_s for fit in fits if fit.router_s is not None), default=None)
-
     def tokenising_s(self, prompt_tokens: int) -> float:
         """From receipt to the policy's question."""
         return self.tokenise_s + self.tokenise_token_s * prompt_tokens

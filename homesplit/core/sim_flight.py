@@ -39,6 +39,8 @@ class Flight:
     cached_tokens: int = 0
     writing: bool = False
     unread: int = 0
+    room_known_s: float = 0.0
+    """When the prefill box knows where to send its KV."""
     send_from: int = 0
     """Leading tokens that the decode box holds already, which are not handed over."""
 

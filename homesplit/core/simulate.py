@@ -284,7 +284,11 @@ class Simulation:
         )
 
     def _reserve(self, flight: Flight, request: Request, now_s: float) -> None:
-        """Room on the decode box first, then the prompt goes to the prefill box."""
+        """The prompt is read at once, while the decode box is asked to keep room for it.
+
+        In service the room is asked for first where that box is known to be full; a refusal then
+        costs nothing of what is read here.
+        """
         pair = (flight.prefill_box, flight.decode_box)
         held = self._request(flight, request.chunk_tokens, now_s)
         self.boxes[flight.decode_box].make_way(len(held.tokens), now_s)
@@ -299,8 +303,8 @@ class Simulation:
         request.hand_over = True
         flight.send_from = held.cached_tokens
         self.board.join(request.request_id, flight)
-        wait_s = self.scene.wires[pair].reserving_s
-        self._at(now_s + wait_s, lambda then_s: self._submit(flight, request, then_s))
+        flight.room_known_s = now_s + self.scene.wires[pair].reserving_s
+        self._submit(flight, request, now_s)
 
     def _submit(self, flight: Flight, request: Request, now_s: float) -> None:
         if flight.outcome is not None:
@@ -421,7 +425,7 @@ class Simulation:
             flight.pieces,
             self.scene.wires[pair],
             layers=self.scene.shape.layers,
-            free_s=self.free_s[pair],
+            free_s=max(self.free_s[pair], flight.room_known_s),
         )
         self.free_s[pair] = made.wire_end_s
         flight.handoff = made

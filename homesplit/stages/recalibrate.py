@@ -115,12 +115,10 @@ def keep_handoffs(
                 layers=scene.shape.layers,
                 fit=scene.box(sender).cost.fit,
                 receiver_fit=scene.box(receiver).cost.fit,
-                router_s=scene.timed_router_s,
                 sender_key=_key(ctx, sender),
                 receiver_key=_key(ctx, receiver),
                 at=at,
             ),
-            records=[record for run in timed for record in run.records],
         )
         if fit is not None:
             calibration_store.save_handoff(ctx.paths, fit)
@@ -139,16 +137,10 @@ def handoff_words(fit: HandoffFit) -> str:
         if fit.opening_byte_s
         else ""
     )
-    reserving = (
-        ""
-        if fit.reserve_s is None
-        else f" Reserving room on {fit.receiver} takes {1000 * fit.reserve_s:.1f} ms beside the "
-        "round trip."
-    )
     return (
         f"A hand-off from {fit.sender} to {fit.receiver} takes {1000 * fit.commit_s:.1f} ms beside "
         f"its bytes (median of {fit.handoffs}, single ones {1000 * fit.spread_s:.1f} ms off)."
-        f"{slower}{opening}{reserving}"
+        f"{slower}{opening}"
     )
 
 

@@ -508,7 +508,8 @@ def test_boxes_and_link_of_twice_the_speed_take_half_the_time(
         )
         kind = PromptClass(name="k", prompt_tokens=prompt, output_tokens=output)
         scene = build_scene(asked)
-        free = {p: structs.replace(w, message_s=0.0, commit_s=0.0) for p, w in scene.wires.items()}
+        fixed = {"message_s": 0.0, "commit_s": 0.0, "reserve_s": 0.0}
+        free = {p: structs.replace(w, **fixed) for p, w in scene.wires.items()}
         boxes = tuple(
             structs.replace(b, cost=structs.replace(b.cost, step_s=0.0)) for b in scene.boxes
         )

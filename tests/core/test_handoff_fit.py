@@ -181,25 +181,27 @@ def test_a_sender_whose_processor_sends_as_well_reads_slower_in_a_split_alone() 
         assert line.token_s[1] - line.start_s == pytest.approx(made.ttst_s, rel=1e-6)
 
 
-def test_what_reserving_room_took_is_found_and_waited_for() -> None:
-    """The first token left 35 ms after what is known: 5 are the router's, 2 the round trip."""
-    records = [
-        quiet_record(f"r{number}", rest_s=rest_s)
-        for number, rest_s in enumerate([0.035, 0.035, 0.9, 0.035])
-    ]
-    told = structs.replace(OF, router_s=0.005)
-    made = handoffs([0.02] * 4)
-    fit = fit_handoffs(*made, of=told, records=records)
-    assert fit is not None and fit.reserve_s == pytest.approx(0.028)
-    for of, seen in ((OF, records), (told, records[:3]), (told, ())):
-        bare = fit_handoffs(*made, of=of, records=seen)
-        assert bare is not None and bare.reserve_s is None
-    turned = structs.replace(told, sender="b", receiver="a")
-    assert fit_handoffs(*made, of=turned, records=records) is None
-    wires = build_scene(structs.replace(ask(), handoffs=(fit,))).wires
-    assert {wire.reserve_s for wire in wires.values()} == {fit.reserve_s}
-    untimed = build_scene(ask())
-    assert {w.reserve_s for w in untimed.wires.values()} == {2.0 * untimed.router_s}
+def test_a_prompt_is_read_while_room_for_it_is_asked_for_and_sent_once_that_is_known() -> None:
+    """2 s for the round trip of the reservation: the first token waits for nothing of it."""
+    asked = ask()
+    scene = build_scene(asked)
+    late = {pair: structs.replace(w, reserve_s=2.0) for pair, w in scene.wires.items()}
+    waits = structs.replace(scene, wires=late)
+    kind = PromptClass(name="k", prompt_tokens=1000, output_tokens=20)
+    for way in arrangements(asked, scene):
+        plain, made = (ledger_row(s, way, kind) for s in (scene, waits))
+        assert made.ttft_s == plain.ttft_s
+        if way.mode == "split":
+            wire = late[(str(way.setting.prefill_box), str(way.setting.decode_box))]
+            sent_s = made.handoff_exposed_s + made.prefill_s - wire.commit_s
+            count = scene.shape.handoff_bytes(1000, scene.kv_dtype, last=True)
+            known_s = wire.reserving_s - wire.round_trip_s / 2.0
+            assert sent_s - wire.round_trip_s == pytest.approx(known_s + wire.seconds(count))
+        one = fixed_lengths(1000, 20, name="one", arrivals=Arrivals(kind="closed", users=1))
+        line = simulate(waits, way, plan_load(one, seed=1, seconds=0.05), enough=1).records[0]
+        times = line.timeline
+        assert times.token_s[0] - times.start_s == pytest.approx(made.ttft_s, rel=1e-6)
+        assert times.token_s[1] - times.start_s == pytest.approx(made.ttst_s, rel=1e-6)
 
 
 def quiet_record(name: str, *, rest_s: float, served: str = "split") -> RequestRecord:
