@@ -132,8 +132,8 @@ def handoff_words(fit: HandoffFit) -> str:
         fit.sending > 1.0
     )
     opening = (
-        f" While it comes, {fit.receiver} computes {1e9 * fit.opening_byte_s:.1f} ns less for each "
-        "byte of it."
+        f" {fit.receiver}'s own steps lose {1e9 * fit.opening_byte_s:.1f} ns for each byte that "
+        "comes."
         if fit.opening_byte_s
         else ""
     )
