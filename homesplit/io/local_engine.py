@@ -30,8 +30,9 @@ from homesplit_engine.records import ModeSetting
 
 from homesplit.errors import EngineError, HomesplitError
 
-START_S = 180.0
-"""Longest wait for a worker to load its model and listen."""
+START_S = 600.0
+"""Longest wait for a worker to load its model and listen; a first start compiles its kernels too,
+which takes minutes on a small or a busy machine. A process that ends is noticed at once."""
 STOP_S = 10.0
 """How long a process may take to end in good order before it is killed."""
 _T = TypeVar("_T")
