@@ -30,6 +30,7 @@ from homesplit_engine.wire.messages import (
     Ping,
     Pong,
     Refused,
+    SendTo,
     Stop,
     encode,
 )
@@ -190,13 +191,14 @@ def wild(value: random.Random, depth: int = 0) -> Any:
 
 
 def _bent(value: random.Random, message: msgspec.Struct) -> bytes:
-    """The message with one or two fields, maybe of its sampling, put to anything."""
-    plain: dict[str, Any] = msgspec.to_builtins(message)
+    """The message with one or two fields, maybe of what lies in it, put to anything."""
+    plain: dict[str, Any] = msgspec.to_builtins(message, builtin_types=(bytes,))
     for _ in range(value.randrange(1, 3)):
         place = plain
-        nested = plain.get("sampling")
-        if isinstance(nested, dict) and value.random() < 0.6:
-            place = nested
+        while nested := [one for one in place.values() if isinstance(one, dict) and one]:
+            if value.random() < 0.4:
+                break
+            place = value.choice(nested)
         place[value.choice(sorted(place))] = wild(value)
     return msgspec.msgpack.encode(plain)
 
@@ -207,17 +209,45 @@ def test_the_routers_words_with_anything_in_any_field_cost_at_most_their_own_req
 ) -> None:
     value = random.Random(seed)
     worker = serving.b
+    target = nowhere(serving, seal_key=new_seal_key())
     for number in range(150):
         prompt = prompt_of(value.randrange(1, 40))
         sampled: dict[str, Any] = {"temperature": value.choice([0.0, 1.0]), "max_tokens": 3}
-        one = submit(f"bent-{seed}-{number}", prompt, deadline_s=5.0, **sampled)
+        name, follows = f"bent-{seed}-{number}", value.random() < 0.5
+        one = submit(name, prompt, deadline_s=5.0, handoff_follows=follows, **sampled)
         other = reserve(f"kept-{seed}-{number}", prompt, deadline_s=5.0, **sampled)
-        raw = _bent(value, value.choice([one, other, Ping(ping_id=1), Cancel(request_id="x")]))
-        if b"stop" not in raw:
-            worker.socket.send(raw)
+        kinds = [one, other, Ping(ping_id=1), Cancel(request_id="x")]
+        raws = [_bent(value, value.choice(kinds))]
+        if follows:
+            raws = [encode(one), _bent(value, SendTo(request_id=name, target=target))]
+        for raw in raws:
+            if b"stop" not in raw:
+                worker.socket.send(raw)
     worker.send(Hello())  # forgets whatever was taken
     worker.send(Ping(ping_id=4242))
     worker.wait(Pong, lambda pong: pong.ping_id == 4242)
+
+
+def test_a_hand_off_whose_key_is_none_costs_at_most_its_own_request(serving: Pair) -> None:
+    worker = serving.b
+    worker.send(submit("keyless", prompt_of(30), handoff_follows=True))
+    target = nowhere(serving, seal_key=bytes(20))
+    worker.send(SendTo(request_id="keyless", target=target))
+    worker.send(Cancel(request_id="keyless"))
+    worker.send(Ping(ping_id=4243))
+    worker.wait(Pong, lambda pong: pong.ping_id == 4243)
+
+
+def nowhere(serving: Pair, seal_key: bytes) -> HandoffTarget:
+    """Where no hand-off from box B arrives."""
+    return HandoffTarget(
+        reservation_id="none",
+        box="A",
+        endpoint="tcp://127.0.0.1:9",
+        secret=HandoffSecret(password="none", seal_key=seal_key),
+        fingerprint=serving.b.endpoints.fingerprint,
+        cached_tokens=0,
+    )
 
 
 def test_noise_and_odd_frames_from_the_router_are_dropped(serving: Pair) -> None:

@@ -6,10 +6,10 @@ header. Nothing is ever pickled. A message that does not decode is a protocol er
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from homesplit_engine.records import KvWire, StepEvent, TransferEvent, WorkerStatus
 
@@ -46,8 +46,8 @@ class HandoffSecret(Struct, frozen=True, kw_only=True):
 
     password: str
     """Opens the receiving worker's door; the same until that worker is started again."""
-    seal_key: bytes
-    """Seals the messages of this hand-off and of no other: 32 random bytes."""
+    seal_key: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    """Seals the messages of this hand-off and of no other: random bytes."""
 
     def __repr__(self) -> str:
         return "HandoffSecret(...)"
