@@ -85,6 +85,22 @@ class Place:
         size = self._size
         return [self._blocks[at // size] * size + at % size for at in range(start, end)]
 
+    def runs(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The slots of tokens [start, end) as stretches of neighbours: first, and one past last."""
+        if self.first is not None:
+            return [(self.first + start, self.first + end)]
+        found: list[tuple[int, int]] = []
+        at = start
+        while at < end:
+            number, offset = divmod(at, self._size)
+            slot = self._blocks[number] * self._size + offset
+            count = min(end - at, self._size - offset)
+            if found and found[-1][1] == slot:
+                slot = found.pop()[0]
+            found.append((slot, self._blocks[number] * self._size + offset + count))
+            at += count
+        return found
+
     def index(self, start: int, end: int) -> torch.Tensor:
         """The slots of tokens [start, end) as an index tensor, shape (end - start,)."""
         if self._index is None:
@@ -134,6 +150,10 @@ class KvPool:
             [(k.numpy(), v.numpy()) for k, v in self.keys_and_values] if seen else []
         )
         """`keys_and_values` as arrays; empty where numpy doesn't see the memory."""
+        self.bytes = [
+            (_bytes(k), _bytes(v)) for k, v in self.keys_and_values if device.type == "cpu"
+        ]
+        """K and V of each layer, slots x bytes, for a hand-off; empty where they lie on a GPU."""
 
     def in_use(self, blocks: Sequence[int]) -> None:
         """A request has these blocks now; memory after the last will be wanted soon."""
@@ -193,11 +213,13 @@ class KvPool:
 def _stretches(layers: Sequence[torch.Tensor]) -> list[Stretch]:
     """K and V of each layer as bytes."""
     halves = [half for layer in layers for half in layer.unbind(0)]
-    return [
-        Stretch(half.flatten().view(torch.uint8).numpy(), half[:1].nbytes)
-        for half in halves
-        if half.numel()
-    ]
+    return [Stretch(_bytes(half).reshape(-1), half[:1].nbytes) for half in halves if half.numel()]
+
+
+def _bytes(half: torch.Tensor) -> NDArray[np.uint8]:
+    """K or V of a layer as slots x bytes."""
+    seen: NDArray[np.uint8] = half.flatten(1).view(torch.uint8).numpy()
+    return seen
 
 
 def _empty(

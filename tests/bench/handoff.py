@@ -1,12 +1,14 @@
 """The hand-off beside plain TCP, between two lab boxes. Needs root.
 
     python -m tests.bench.handoff [--links 1gbe,2.5gbe,loopback] [--latency-ms L] [--tokens N]
-        [--wire same] [--prefill-tokens-per-s R] [--rounds N] [--json]
+        [--wire same] [--prefill-tokens-per-s R] [--ahead-ms A] [--subnet S] [--rounds N] [--json]
 
 Both ends are the engine's own sender and receiver (seals, reservations), on a pool
 of SmolLM2-135M's shape without a model: *back to back* notes all layers at once and tells the
 rate; *paced* notes each layer of each chunk when a prefill of R tokens/s would have it, and
-tells how much of the hand-off comes after that prefill's end. iperf3 (plain TCP) has its turn
+tells how much of the hand-off comes after that prefill's end. By default a layer's KV is noted at
+its layer's end; the engine notes it before the layer's attention, so that `--ahead-ms` of
+computing are still to come, the model's head among them. iperf3 (plain TCP) has its turn
 in every round. `loopback` is the lab's link without shaping. What `core.handoff` predicts from
 iperf3's rate and ping's round trip stands beside both, as its share of what was measured.
 """
@@ -62,6 +64,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--wire", default="same", choices=("same", "fp16", "int8"))
     parser.add_argument("--prefill-tokens-per-s", type=float, default=300.0)
+    parser.add_argument("--ahead-ms", type=float, default=0.0)
+    parser.add_argument("--subnet", default="10.77.0.0/24")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--end", choices=("send", "receive"), help=argparse.SUPPRESS)
@@ -150,6 +154,10 @@ def _receive(args: argparse.Namespace) -> int:
     return 0
 
 
+def _sleep_until(due_s: float) -> None:
+    time.sleep(max(0.0, due_s - time.monotonic()))
+
+
 class _Sending:
     def __init__(self, args: argparse.Namespace) -> None:
         import zmq
@@ -195,13 +203,15 @@ class _Sending:
         self._over.clear()
         cpu_s, start_s = time.process_time(), time.monotonic()
         chunk = CHUNK_TOKENS if paced else tokens
+        ahead_s, rate = self._args.ahead_ms / 1e3, self._args.prefill_tokens_per_s
         for first in range(0, tokens, chunk):
             for layer in range(LAYERS):
                 if paced:
                     done = first + chunk * (layer + 1) / LAYERS
-                    due_s = start_s + done / self._args.prefill_tokens_per_s
-                    time.sleep(max(0.0, due_s - time.monotonic()))
+                    _sleep_until(start_s + done / rate - ahead_s)
                 self._senders.layer_done(outgoing, layer, first, min(first + chunk, tokens))
+        if paced:
+            _sleep_until(start_s + tokens / rate)
         token = Token(request_id=f"r{number}", index=0, token_id=1)
         self._senders.prefilled(outgoing, token, time.monotonic())
         if not self._over.wait(WAIT_S) or not self._result.event.committed:
@@ -242,7 +252,10 @@ def _link(args: argparse.Namespace, link: str) -> dict[str, Any]:
 
     # Each box's own latency is half a round trip to a box that has as much.
     latency = [str(args.latency_ms)] if args.latency_ms else []
-    with running_lab(2, link, latency=latency) as lab, tempfile.TemporaryDirectory() as folder:
+    with (
+        running_lab(2, link, latency=latency, subnet=args.subnet) as lab,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         secret = Path(folder) / "secret.json"
         made = HandoffSecret(password="bench", seal_key=new_seal_key())
         secret.write_bytes(msgspec.json.encode(made))
@@ -262,7 +275,7 @@ def _hand_offs(
     def command(end: str, at: str) -> list[str]:
         words = [sys.executable, "-m", "tests.bench.handoff", "--end", end, "--secret", str(secret)]
         words += ["--address", at, "--tokens", str(args.tokens), "--wire", args.wire]
-        words += ["--rounds", str(args.rounds)]
+        words += ["--rounds", str(args.rounds), "--ahead-ms", str(args.ahead_ms)]
         words += ["--prefill-tokens-per-s", str(args.prefill_tokens_per_s)]
         # A box has no working folder of the host's: the module is found from here.
         here = str(Path(__file__).parents[2])

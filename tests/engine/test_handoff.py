@@ -115,7 +115,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Decoder]:
 def sealed(secret: HandoffSecret, sent: list[Sent]) -> list[list[bytes]]:
     """The parts of each message as they go over the wire."""
     seal = Seal(secret.seal_key)
-    return [
+    made = [
         seal.message(
             Envelope(
                 reservation_id=message.reservation_id,
@@ -123,10 +123,11 @@ def sealed(secret: HandoffSecret, sent: list[Sent]) -> list[list[bytes]]:
                 asks=isinstance(message, Open | Close),
             ),
             message,
-            frame,
+            *(() if frame is None else (frame,)),
         )
         for number, (message, frame) in enumerate(sent)
     ]
+    return [[bytes(part) for part in parts] for parts in made]
 
 
 def send(socket: zmq.Socket[Any], secret: HandoffSecret, sent: list[Sent]) -> None:

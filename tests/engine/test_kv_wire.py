@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from homesplit_engine.cache import KvPool, KvShape
-from homesplit_engine.handoff.layout import Piece, pack, piece_bytes, unpack
+from homesplit_engine.handoff.layout import Piece, as_it_lies, pack, piece_bytes, unpack
 from homesplit_engine.records import KV_WIRES, KvWire
 from homesplit_engine.wire.messages import Failed
 
@@ -41,6 +41,9 @@ def test_a_frame_has_the_stated_size_and_comes_back_within_its_rounding(
     there, here = source.place(blocks), target.place([1, 2, 3])
     frame = pack(source, there, PIECE, wire)
     assert frame.nbytes == piece_bytes(SHAPE, PIECE, wire) == BYTES[wire]
+    lies = as_it_lies(source, there, PIECE, wire)
+    assert (lies is None) is (wire != "same")
+    assert lies is None or b"".join(lies) == frame
     unpack(target, here, PIECE, frame, wire)
     for layer in range(2):
         sent = source.read(layer, there, 3, 10)

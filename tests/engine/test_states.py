@@ -24,6 +24,7 @@ from homesplit_engine.wire.messages import (
     Envelope,
     KvMessage,
     Open,
+    Raw,
     Token,
     decode_kv_head,
     decode_kv_reply,
@@ -307,7 +308,7 @@ class Way:
         self.key = new_seal_key()
         self.sent = self._messages()
         self.channel = list(self.sent)
-        self.came: list[list[bytes]] = []
+        self.came: list[list[Raw]] = []
         """Up to the first thing that was not as it must be, or the end."""
         self.committed = False
         self.failed = False
@@ -322,7 +323,7 @@ class Way:
         """Its KV in each layer: 2 x tokens x heads x width."""
         return self.value + torch.arange(2 * PROMPT * 2, dtype=SHAPE.dtype).view(2, PROMPT, 1, 2)
 
-    def _messages(self) -> list[list[bytes]]:
+    def _messages(self) -> list[list[Raw]]:
         """Two layers in one frame and one alone, for each piece of the prompt."""
         pool = _pool()
         place = pool.place(range(BLOCKS_EACH))
@@ -340,7 +341,9 @@ class Way:
         plain.append((_close(self.name, len(plain) - 1, size), None))
         seal = Seal(self.key)
         return [
-            seal.message(_envelope(self.name, number), message, frame)
+            seal.message(
+                _envelope(self.name, number), message, *(() if frame is None else (frame,))
+            )
             for number, (message, frame) in enumerate(plain)
         ]
 
@@ -399,7 +402,7 @@ class HandoffMachine(RuleBasedStateMachine):
             values = torch.full((2, PROMPT, 1, 2), NOT_OURS)
             self.pool.copy_in(layer, self.places[name], 0, values)
 
-    def _deliver(self, way: Way, parts: list[bytes], connection: int = THEIRS) -> None:
+    def _deliver(self, way: Way, parts: list[Raw], connection: int = THEIRS) -> None:
         envelope = decode_kv_head(parts[0])
         assert isinstance(envelope, Envelope)
         # Until a whole message came by a connection, what is damaged there is a stranger's.
@@ -454,6 +457,18 @@ class HandoffMachine(RuleBasedStateMachine):
         self._deliver(
             self.ways[name], other.message(_envelope(name, number), _open(name)), ANOTHERS
         )
+
+    @rule(name=st.sampled_from(NAMES), spoilt=st.booleans())
+    def stranger_repeats(self, name: str, spoilt: bool) -> None:
+        """Who saw a frame go by sends it again by a connection of its own, whole or spoilt."""
+        way = self.ways[name]
+        frames = [parts for parts in way.came + way.channel[:1] if len(parts) == 3]
+        if way.is_open and way.came and frames:
+            envelope, header, frame = frames[-1]
+            self._deliver(
+                way, [envelope, header, bytes(frame)[::-1] if spoilt else frame], ANOTHERS
+            )
+            assert way.is_open
 
     @rule(name=st.sampled_from(NAMES))
     def cancel(self, name: str) -> None:

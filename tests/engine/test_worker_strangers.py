@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from homesplit_engine.wire.messages import (
     Hello,
     Ping,
     Pong,
+    Raw,
     Refused,
     SendTo,
     Stop,
@@ -99,7 +100,7 @@ def doors(pair: Pair) -> list[tuple[str, str]]:
 
 
 def _knock(
-    endpoint: str, server_key: str, keys: Keys | str | None, messages: list[list[bytes]]
+    endpoint: str, server_key: str, keys: Keys | str | None, messages: Sequence[Sequence[Raw]]
 ) -> bytes:
     """What comes back for these messages, sent with CURVE keys, a password, or neither."""
     context: zmq.Context[Any] = zmq.Context()
@@ -292,7 +293,7 @@ def test_a_peers_words_with_anything_in_any_field_touch_no_reservation_of_others
         bytes=64,
     )
     seal = Seal(reserved.secret.seal_key)
-    messages: list[list[bytes]] = []
+    messages: list[list[Raw]] = []
     for _ in range(150):
         raw = _bent(value, value.choice([header, Abort(reservation_id="other", why="")]))
         name = value.choice([reserved.reservation_id, "other"])
@@ -304,7 +305,7 @@ def test_a_peers_words_with_anything_in_any_field_touch_no_reservation_of_others
         messages.append([encode(envelope), *seal.message(envelope, header, frame)[1:2], frame])
         messages.append(seal.raw_message(envelope, raw, frame))
         messages.append([value.randbytes(30)])
-    messages += [[b""], [b"", b"", b"", b""], [encode(Gone(reservation_id="other")), b"", b""]]
+    messages.extend([[b""], [b"", b"", b"", b""], [encode(Gone(reservation_id="other")), b"", b""]])
     _knock(*kv, reserved.secret.password, messages)
     serving.b.send(Cancel(request_id="kept"))
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from homesplit_engine.wire.messages import Ack, Chunk, Envelope, Open
+from homesplit_engine.wire.messages import Ack, Chunk, Envelope, Open, Raw
 from homesplit_engine.wire.seal import Seal, new_seal_key
 from homesplit_engine.wire.sockets import (
     KV_DOMAIN,
@@ -55,7 +55,7 @@ class Ends:
         )
         self.sender.connect(settings.listen)
 
-    def send(self, count: int) -> list[list[bytes]]:
+    def send(self, count: int) -> list[list[Raw]]:
         """Send an opening and so many chunks; what went out."""
         messages = [self.seal.message(_ENVELOPE, _OPEN)]
         for number in range(count):

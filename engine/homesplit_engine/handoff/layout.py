@@ -66,6 +66,21 @@ def cut(shape: KvShape, piece: Piece, wire: KvWire = "same") -> Iterator[Piece]:
         )
 
 
+def as_it_lies(
+    pool: KvPool, place: Place, piece: Piece, wire: KvWire = "same"
+) -> list[memoryview] | None:
+    """The stretches of the pool that a piece's frame holds, in its order: no copy is needed.
+
+    None where the frame's bytes are not those of the pool, or the pool is on a GPU.
+    """
+    if wire != "same" or not pool.bytes:
+        return None
+    layers = pool.bytes[piece.layer : piece.layer + piece.layers]
+    runs = place.runs(piece.start, piece.end)
+    halves: list[Any] = [half for layer in layers for half in layer]
+    return [memoryview(half[first:end].reshape(-1)) for half in halves for first, end in runs]
+
+
 def pack(
     pool: KvPool, place: Place, piece: Piece, wire: KvWire = "same", mark: Any = None
 ) -> memoryview:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from zmq.utils.monitor import recv_monitor_message
 
 from homesplit_engine.cache import KvPool, Place
-from homesplit_engine.handoff.layout import Piece, piece_bytes, unpack
+from homesplit_engine.handoff.layout import Piece, as_it_lies, piece_bytes, unpack
 from homesplit_engine.handoff.ledger import HandoffRefused, Ledger
 from homesplit_engine.records import KvWire
 from homesplit_engine.wire import sockets
@@ -40,10 +40,13 @@ from homesplit_engine.wire.messages import (
     decode_kv_message,
     encode,
 )
-from homesplit_engine.wire.seal import Seal, SealBroken
+from homesplit_engine.wire.seal import Seal, SealBroken, frame_bytes
 
 IDLE_S = 60.0
 """A hand-off that has begun and sends nothing for this long is given up."""
+
+_IN_A_ROW = 64
+"""Messages that are dealt with before the thread looks at anything else."""
 
 
 class Arrived(Struct, frozen=True, kw_only=True):
@@ -148,15 +151,25 @@ class Receiver:
         poller.register(self._monitor, zmq.POLLIN)
         while not self._stopping.is_set():
             poller.poll(200)
-            # First what was lost: its descriptor may be another connection's by the next message.
-            while self._monitor.poll(0):
-                self._lose(int(recv_monitor_message(self._monitor)["value"]))
-            if self._socket.poll(0):
-                self._take(self._socket.recv_multipart(copy=False))
+            for _ in range(_IN_A_ROW):
+                if not self._take_next():
+                    break
             self._give_up_idle()
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close(linger=0)
+
+    def _take_next(self) -> bool:
+        """Deals with the next message; False when none is there."""
+        # First what was lost: its descriptor may be another connection's by the next message.
+        while sockets.has_news(self._monitor):
+            self._lose(int(recv_monitor_message(self._monitor)["value"]))
+        try:
+            frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        self._take(frames)
+        return True
 
     def _take(self, frames: list[zmq.Frame]) -> None:
         if not 3 <= len(frames) <= 4:
@@ -181,8 +194,8 @@ class Receiver:
         if incoming is None:
             return gone
         try:
-            message, frame = self._unsealed(incoming, envelope, parts)
-            ack = self._handle(message, incoming.from_box, frame, connection)
+            message = self._unsealed(incoming, envelope, parts)
+            ack = self._handle(message, envelope, parts, connection)
         except SealBroken:
             if incoming.connection != connection:
                 # Not from whoever opened the hand-off: it has no say in it.
@@ -197,28 +210,27 @@ class Receiver:
             return gone
         return None if ack is None else incoming.seal.answer(envelope, ack)
 
-    def _unsealed(
-        self, incoming: Incoming, envelope: Envelope, parts: Sequence[Raw]
-    ) -> tuple[KvMessage, memoryview | None]:
+    def _unsealed(self, incoming: Incoming, envelope: Envelope, parts: Sequence[Raw]) -> KvMessage:
         message = decode_kv_message(incoming.seal.open_message(envelope, parts))
         if message.reservation_id != incoming.reservation_id:
             raise HandoffRefused("a message speaks of another reservation")
-        if len(parts) < 3:
-            return message, None
-        return message, incoming.seal.open_frame(envelope, parts, self._room)
+        return message
 
     def _refuse(self, envelope: Envelope, why: str) -> Ack:
         self._fail(envelope.reservation_id, why)
         return Ack(reservation_id=envelope.reservation_id, committed=False, why=why)
 
     def _handle(
-        self, message: KvMessage, peer: str, frame: memoryview | None, connection: int
+        self, message: KvMessage, envelope: Envelope, parts: Sequence[Raw], connection: int
     ) -> Ack | Gone | None:
         """Deals with one message; raises HandoffRefused when the hand-off must not go on."""
         with self._lock:
             incoming = self._incoming.get(message.reservation_id)
             if incoming is None:
                 return Gone(reservation_id=message.reservation_id)
+            if isinstance(message, Chunk):
+                self._write(incoming, message, envelope, parts, connection)
+            # After the frame: if its seal is broken, it need not be from who opened the hand-off.
             incoming.heard_s = time.monotonic()
             incoming.connection = connection
             arrived: Arrived | None = None
@@ -227,7 +239,6 @@ class Receiver:
                     incoming.ledger = self._opened(incoming, message)
                     return None
                 case Chunk():
-                    self._write(incoming, message, frame)
                     return None
                 case Abort():
                     why = message.why
@@ -238,7 +249,7 @@ class Receiver:
         # Outside the lock: the worker takes its own to commit or to free.
         if arrived is not None:
             return self._commit(message.reservation_id, arrived)
-        self._fail(message.reservation_id, f"{peer} gave it up: {why}")
+        self._fail(message.reservation_id, f"{incoming.from_box} gave it up: {why}")
         return None
 
     def _opened(self, incoming: Incoming, message: Open) -> Ledger:
@@ -273,9 +284,19 @@ class Receiver:
             prompt_tokens=message.prompt_tokens,
         )
 
-    def _write(self, incoming: Incoming, chunk: Chunk, frame: memoryview | None) -> None:
-        if incoming.ledger is None or frame is None:
+    def _write(
+        self,
+        incoming: Incoming,
+        chunk: Chunk,
+        envelope: Envelope,
+        parts: Sequence[Raw],
+        connection: int,
+    ) -> None:
+        if incoming.ledger is None or len(parts) < 3:
             raise HandoffRefused("a frame came before the hand-off was opened, or without data")
+        if incoming.connection != connection:
+            # All of a hand-off comes by one connection: nobody who repeats it writes anything.
+            raise SealBroken
         piece = Piece(
             layer=chunk.layer,
             layers=chunk.layers,
@@ -284,9 +305,23 @@ class Receiver:
         )
         in_range = 0 <= piece.layer <= piece.layer + piece.layers <= self._pool.shape.layers
         expected = piece_bytes(self._pool.shape, piece, incoming.wire) if in_range else 0
-        incoming.ledger.check(chunk, expected_bytes=expected, frame_bytes=frame.nbytes)
-        unpack(self._pool, incoming.place, piece, frame, incoming.wire)
+        size = frame_bytes(parts[2])
+        incoming.ledger.check(chunk, expected_bytes=expected, frame_bytes=size)
+        # Straight into the reserved blocks: should the seal not hold, then this piece is still to
+        # come, and nothing is committed without it.
+        into = as_it_lies(self._pool, incoming.place, piece, incoming.wire)
+        if into is not None:
+            incoming.seal.open_frame(envelope, parts, into)
+        else:
+            room = self._room_for(size)
+            incoming.seal.open_frame(envelope, parts, [room])
+            unpack(self._pool, incoming.place, piece, room, incoming.wire)
         incoming.ledger.note(chunk)
+
+    def _room_for(self, size: int) -> memoryview:
+        if len(self._room) < size:
+            self._room.extend(bytes(size - len(self._room)))
+        return memoryview(self._room)[:size]
 
     def _commit(self, reservation_id: str, arrived: Arrived) -> Ack:
         if self._arrived(arrived):

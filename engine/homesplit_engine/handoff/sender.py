@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
@@ -20,7 +20,14 @@ from zmq.utils.monitor import recv_monitor_message
 
 from homesplit_engine.cache import KvPool, Place
 from homesplit_engine.handoff.frames import FRAME_BYTES, SEND_FROM_BYTES
-from homesplit_engine.handoff.layout import Piece, cut, pack, piece_bytes, token_wire_bytes
+from homesplit_engine.handoff.layout import (
+    Piece,
+    as_it_lies,
+    cut,
+    pack,
+    piece_bytes,
+    token_wire_bytes,
+)
 from homesplit_engine.records import LinkSeen, Sending, TransferEvent
 from homesplit_engine.wire import sockets, tcp
 from homesplit_engine.wire.messages import (
@@ -34,6 +41,7 @@ from homesplit_engine.wire.messages import (
     KvMessage,
     Open,
     ProtocolError,
+    Raw,
     Token,
     decode_kv_head,
     decode_kv_reply,
@@ -341,8 +349,12 @@ class Sender:
                 start=piece.start,
                 end=piece.end,
             )
-        last = piece.layer + piece.layers == self._pool.shape.layers
-        if last or piece_bytes(self._pool.shape, piece, outgoing.target.kv_wire) >= SEND_FROM_BYTES:
+        # The last layer goes alone: when it comes, nothing is to be left of those before it.
+        to_come = self._pool.shape.layers - piece.layer - piece.layers
+        if (
+            to_come <= 1
+            or piece_bytes(self._pool.shape, piece, outgoing.target.kv_wire) >= SEND_FROM_BYTES
+        ):
             outgoing.pending = None
             self._send_piece(outgoing, piece)
         else:
@@ -350,11 +362,14 @@ class Sender:
 
     def _send_piece(self, outgoing: Outgoing, whole: Piece) -> None:
         self._open(outgoing)
-        wire = outgoing.target.kv_wire
-        for piece in cut(self._pool.shape, whole, wire):
+        wire, shape = outgoing.target.kv_wire, self._pool.shape
+        for piece in cut(shape, whole, wire):
             if outgoing.place is None:
                 raise _Given("its blocks are not known")
-            frame = pack(self._pool, outgoing.place, piece, wire, outgoing.mark)
+            frame = as_it_lies(self._pool, outgoing.place, piece, wire)
+            if frame is None:
+                frame = [pack(self._pool, outgoing.place, piece, wire, outgoing.mark)]
+            size = piece_bytes(shape, piece, wire)
             header = Chunk(
                 reservation_id=outgoing.target.reservation_id,
                 sequence=outgoing.chunks,
@@ -362,11 +377,11 @@ class Sender:
                 layers=piece.layers,
                 from_token=piece.start,
                 tokens=piece.end - piece.start,
-                bytes=frame.nbytes,
+                bytes=size,
             )
             self._send(outgoing, header, frame)
             outgoing.chunks += 1
-            outgoing.bytes += frame.nbytes
+            outgoing.bytes += size
 
     def _open(self, outgoing: Outgoing) -> None:
         if outgoing.opened:
@@ -408,14 +423,14 @@ class Sender:
         unanswered = sum(one.bytes for one in self._waiting.values())
         outgoing.answer_due_s = answer_due_s(begun_s, closed_s, unanswered)
 
-    def _send(
-        self, outgoing: Outgoing, message: KvMessage, frame: memoryview | None = None
-    ) -> None:
+    def _send(self, outgoing: Outgoing, message: KvMessage, frame: Sequence[Raw] = ()) -> None:
         """Sends as soon as the peer takes it, listening meanwhile; raises _Given."""
         peer = self._peer(outgoing.target)
         socket, parts = peer.socket, _sealed(outgoing, message, frame)
         began = time.monotonic()
-        while not socket.poll(50, zmq.POLLOUT):
+        while not sockets.try_send(socket, parts):
+            if socket.poll(50, zmq.POLLOUT):
+                continue
             self._hear()
             if outgoing.over:
                 raise _Given("the peer gave the hand-off up")
@@ -427,7 +442,6 @@ class Sender:
                     f"{outgoing.target.box} at {outgoing.target.endpoint} took no data "
                     f"for {STALL_S:.0f} s"
                 )
-        socket.send_multipart(parts, copy=False)
         peer.given_bytes += sum(map(len, parts))
         outgoing.ends_at = peer.given_bytes
 
@@ -444,9 +458,9 @@ class Sender:
     def _hear(self) -> None:
         """Takes in every answer and every lost connection; gives up who waits too long."""
         for key, peer in list(self._peers.items()):
-            while peer.socket.poll(0):
+            while sockets.has_news(peer.socket):
                 self._answer(peer.socket.recv_multipart())
-            while key in self._peers and peer.monitor.poll(0):
+            while key in self._peers and sockets.has_news(peer.monitor):
                 told = recv_monitor_message(peer.monitor)
                 event = int(told["event"])
                 if event == zmq.EVENT_CONNECTED:
@@ -544,14 +558,14 @@ def _ahead(outgoing: Outgoing, begun: dict[str, Outgoing]) -> int:
     )
 
 
-def _sealed(outgoing: Outgoing, message: KvMessage, frame: memoryview | None = None) -> list[bytes]:
+def _sealed(outgoing: Outgoing, message: KvMessage, frame: Sequence[Raw] = ()) -> list[Raw]:
     envelope = Envelope(
         reservation_id=outgoing.target.reservation_id,
         number=outgoing.messages,
         asks=isinstance(message, Open | Close),
     )
     outgoing.messages += 1
-    return outgoing.seal.message(envelope, message, frame)
+    return outgoing.seal.message(envelope, message, *frame)
 
 
 def answer_due_s(begun_s: float, closed_s: float, unanswered_bytes: int) -> float:

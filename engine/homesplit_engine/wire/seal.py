@@ -11,8 +11,11 @@ from __future__ import annotations
 import secrets
 import struct
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from homesplit_engine.wire.messages import Ack, Envelope, KvMessage, Raw, encode
@@ -23,6 +26,11 @@ _FORWARD, _BACK = 0, 1
 _MESSAGE, _FRAME = 0, 1
 _NONCE = struct.Struct(">BBxxQ")
 """Direction, part, message number: never the same twice under one key."""
+
+
+def frame_bytes(sealed: Raw) -> int:
+    """How many bytes a sealed frame holds; less than 0 when it is none."""
+    return len(sealed) - TAG_BYTES
 
 
 class SealBroken(Exception):
@@ -39,26 +47,38 @@ class Seal:
 
     def __init__(self, key: bytes) -> None:
         self._cipher = AESGCM(key)
+        self._key = algorithms.AES(key)
 
     # ------------------------------------------------------------------ the sending end
 
-    def message(
-        self, envelope: Envelope, message: KvMessage, frame: Raw | None = None
-    ) -> list[bytes]:
-        """The parts of one message; a frame's bytes are read once, here."""
-        return self.raw_message(envelope, encode(message), frame)
+    def message(self, envelope: Envelope, message: KvMessage, *frame: Raw) -> list[Raw]:
+        """The parts of one message; its frame's stretches, if it has one, are read once, here."""
+        return self.raw_message(envelope, encode(message), *frame)
 
-    def raw_message(
-        self, envelope: Envelope, message: Raw, frame: Raw | None = None
-    ) -> list[bytes]:
+    def raw_message(self, envelope: Envelope, message: Raw, *frame: Raw) -> list[Raw]:
         """The same for a message that is encoded already."""
         head = encode(envelope)
         nonce = _NONCE.pack(_FORWARD, _MESSAGE, envelope.number)
-        parts = [head, self._cipher.encrypt(nonce, message, head)]
-        if frame is not None:
+        parts: list[Raw] = [head, self._cipher.encrypt(nonce, message, head)]
+        if frame:
             nonce = _NONCE.pack(_FORWARD, _FRAME, envelope.number)
-            parts.append(self._cipher.encrypt(nonce, frame, head))
+            parts.append(self._frame(nonce, head, frame))
         return parts
+
+    def _frame(self, nonce: bytes, head: bytes, stretches: Sequence[Raw]) -> memoryview:
+        """All stretches in one frame: sealed as they are copied together."""
+        size = sum(map(len, stretches))
+        # Not a bytearray: filling that with zeros first takes a third of the sealing's time.
+        room: Any = np.empty(size + TAG_BYTES, np.uint8)
+        sealed = memoryview(room)
+        sealing = Cipher(self._key, modes.GCM(nonce)).encryptor()
+        sealing.authenticate_additional_data(head)
+        at = 0
+        for stretch in stretches:
+            at += sealing.update_into(stretch, sealed[at : at + len(stretch)])
+        sealing.finalize()
+        sealed[size:] = sealing.tag
+        return sealed
 
     def open_answer(self, envelope: Envelope, parts: Sequence[Raw]) -> bytes:
         """The answer's encoded Ack; raises SealBroken."""
@@ -70,23 +90,25 @@ class Seal:
         """The encoded message of [envelope, message, ...]; raises SealBroken."""
         return self._open(_FORWARD, _MESSAGE, envelope.number, parts[1], parts[0])
 
-    def open_frame(self, envelope: Envelope, parts: Sequence[Raw], into: bytearray) -> memoryview:
-        """The frame of [envelope, message, frame], written into `into`, which grows if it must.
+    def open_frame(self, envelope: Envelope, parts: Sequence[Raw], into: Sequence[Raw]) -> None:
+        """The frame of [envelope, message, frame], written into stretches that are its length.
 
-        Raises SealBroken. The view is good until the next frame is opened into the same place.
+        Raises SealBroken, and only after it has written: what was to be there is not.
         """
-        size = len(parts[2]) - TAG_BYTES
-        if size < 0:
+        frame = memoryview(parts[2])
+        size = frame_bytes(parts[2])
+        if size < 0 or size != sum(map(len, into)):
             raise SealBroken
-        if len(into) < size:
-            into.extend(bytes(size - len(into)))
-        room = memoryview(into)[:size]
         nonce = _NONCE.pack(_FORWARD, _FRAME, envelope.number)
+        opening = Cipher(self._key, modes.GCM(nonce)).decryptor()
+        opening.authenticate_additional_data(bytes(parts[0]))
+        at = 0
+        for stretch in into:
+            at += opening.update_into(frame[at : at + len(stretch)], stretch)
         try:
-            self._cipher.decrypt_into(nonce, parts[2], parts[0], room)
+            opening.finalize_with_tag(bytes(frame[size:]))
         except InvalidTag as error:
             raise SealBroken from error
-        return room
 
     def answer(self, envelope: Envelope, ack: Ack) -> list[bytes]:
         """The parts of the answer to the message of this envelope; a hand-off has one answer."""
