@@ -458,16 +458,14 @@ class HandoffMachine(RuleBasedStateMachine):
             self.ways[name], other.message(_envelope(name, number), _open(name)), ANOTHERS
         )
 
-    @rule(name=st.sampled_from(NAMES), spoilt=st.booleans())
-    def stranger_repeats(self, name: str, spoilt: bool) -> None:
-        """Who saw a frame go by sends it again by a connection of its own, whole or spoilt."""
+    @rule(name=st.sampled_from(NAMES), which=st.integers(0, 99), spoilt=st.booleans())
+    def stranger_repeats(self, name: str, which: int, spoilt: bool) -> None:
+        """Who saw messages go by sends one again by a connection of its own, whole or spoilt."""
         way = self.ways[name]
-        frames = [parts for parts in way.came + way.channel[:1] if len(parts) == 3]
-        if way.is_open and way.came and frames:
-            envelope, header, frame = frames[-1]
-            self._deliver(
-                way, [envelope, header, bytes(frame)[::-1] if spoilt else frame], ANOTHERS
-            )
+        if way.is_open and way.came:
+            seen = way.came + way.channel[:1]
+            *others, last = seen[which % len(seen)]
+            self._deliver(way, [*others, bytes(last)[::-1] if spoilt else last], ANOTHERS)
             assert way.is_open
 
     @rule(name=st.sampled_from(NAMES))
@@ -584,3 +582,12 @@ TestBlockPoolAndPrefixIndex = _case(PoolMachine)
 TestRoutersPrefixMemory = _case(PrefixMachine)
 TestScheduler = _case(SchedulerMachine)
 TestHandoff = _case(HandoffMachine)
+
+
+def test_an_opening_that_a_stranger_repeats_ends_no_hand_off() -> None:
+    machine = HandoffMachine()
+    machine.deliver("r", 1)
+    machine.stranger_repeats("r", 0, spoilt=False)
+    machine.deliver("r", 99)
+    assert machine.ways["r"].committed
+    machine.teardown()

@@ -228,8 +228,11 @@ class Receiver:
             incoming = self._incoming.get(message.reservation_id)
             if incoming is None:
                 return Gone(reservation_id=message.reservation_id)
+            if incoming.connection not in (None, connection):
+                # All of a hand-off comes by one connection: who repeats it has no say in it.
+                raise SealBroken
             if isinstance(message, Chunk):
-                self._write(incoming, message, envelope, parts, connection)
+                self._write(incoming, message, envelope, parts)
             # After the frame: if its seal is broken, it need not be from who opened the hand-off.
             incoming.heard_s = time.monotonic()
             incoming.connection = connection
@@ -290,13 +293,9 @@ class Receiver:
         chunk: Chunk,
         envelope: Envelope,
         parts: Sequence[Raw],
-        connection: int,
     ) -> None:
         if incoming.ledger is None or len(parts) < 3:
             raise HandoffRefused("a frame came before the hand-off was opened, or without data")
-        if incoming.connection != connection:
-            # All of a hand-off comes by one connection: nobody who repeats it writes anything.
-            raise SealBroken
         piece = Piece(
             layer=chunk.layer,
             layers=chunk.layers,
