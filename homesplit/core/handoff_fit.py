@@ -138,14 +138,14 @@ def _opening(
     if len(beside) < LEAST_STEPS:
         return None
     others = [step for step in steps if step.box != of.receiver]
-    slower = _median(
-        [
-            took_s / fitted_seconds(fit, step)
-            for step, took_s in zip(
-                beside, alone_seconds(beside, others, fit.together), strict=True
-            )
-        ]
-    )
+    ratios = [
+        took_s / expected_s
+        for step, took_s in zip(beside, alone_seconds(beside, others, fit.together), strict=True)
+        if (expected_s := fitted_seconds(fit, step)) > 0
+    ]
+    slower = _median(ratios) if len(ratios) >= LEAST_STEPS else 0.0
+    if slower <= 0:
+        return None
     length_s = sum(step.end_s - step.start_s for step in beside)
     came = sum(_came(transfer, beside) for transfer in transfers)
     return max(0.0, 1.0 - 1.0 / slower) * length_s / came if came else None

@@ -100,6 +100,9 @@ def test_what_opening_takes_of_the_receivers_processor_is_found() -> None:
     ]
     idle = fit_handoffs(whole, [*steps, *other], of=known)
     assert idle is not None and idle.opening_byte_s is None
+    instant = [structs.replace(step, end_s=step.start_s) for step in writes]
+    clockless = fit_handoffs(whole, [*steps, *instant], of=known)
+    assert clockless is not None and clockless.opening_byte_s is None
     wires = build_scene(structs.replace(ask(), handoffs=(fit,))).wires
     assert wires[("a", "b")].opening_byte_s == fit.opening_byte_s
     assert wires[("b", "a")].opening_byte_s != fit.opening_byte_s
