@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -271,6 +271,3 @@ def _is_ids(value: Any) -> bool:
         and bool(value)
         and all(type(token) is int for token in value)  # a bool is no token id
     )
-
-
-Door = Literal["chat", "completions"]
