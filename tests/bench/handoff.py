@@ -1,22 +1,26 @@
 """The hand-off beside plain TCP, between two lab boxes. Needs root.
 
     python -m tests.bench.handoff [--links 1gbe,2.5gbe,loopback] [--latency-ms L] [--tokens N]
-        [--wire same] [--prefill-tokens-per-s R] [--ahead-ms A] [--subnet S] [--rounds N] [--json]
+        [--wire same] [--prefill-tokens-per-s R] [--ahead-ms A] [--subnet S] [--rounds N]
+        [--bursts N] [--json]
 
-Both ends are the engine's own sender and receiver (seals, reservations), on a pool
-of SmolLM2-135M's shape without a model: *back to back* notes all layers at once and tells the
-rate; *paced* notes each layer of each chunk when a prefill of R tokens/s would have it, and
-tells how much of the hand-off comes after that prefill's end. By default a layer's KV is noted at
-its layer's end; the engine notes it before the layer's attention, so that `--ahead-ms` of
-computing are still to come, the model's head among them. iperf3 (plain TCP) has its turn
-in every round. `loopback` is the lab's link without shaping. What `core.handoff` predicts from
-iperf3's rate and ping's round trip stands beside both, as its share of what was measured.
+Each box has a core of its own, and iperf3 (plain TCP) has its turn in the same boxes in every
+round. Both ends are the engine's own sender and receiver (seals, reservations), on a pool of
+SmolLM2-135M's shape without a model: *back to back* notes all layers at once and tells the rate,
+the median of `--bursts` hand-offs a round; *paced* notes each layer of each chunk when a prefill
+of R tokens/s would have it, and tells how much of the hand-off comes after that prefill's end. By
+default a layer's KV is noted at its layer's end; the engine notes it before the layer's attention,
+so that `--ahead-ms` of computing are still to come, the model's head among them. `loopback` is the
+lab's link without shaping. What `core.handoff` predicts from iperf3's rate and ping's round trip
+stands beside both, as its share of what was measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -33,6 +37,7 @@ LAYERS, KV_HEADS, HEAD_DIM = 30, 3, 64
 FINGERPRINT = "bench"
 CHUNK_TOKENS = 256
 WAIT_S = 120.0
+CORES = ("atlas=1@0", "borea=1@1")
 
 
 def _ended(number: int, frame: object) -> None:
@@ -67,6 +72,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ahead-ms", type=float, default=0.0)
     parser.add_argument("--subnet", default="10.77.0.0/24")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bursts", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--end", choices=("send", "receive"), help=argparse.SUPPRESS)
     parser.add_argument("--secret", type=Path, help=argparse.SUPPRESS)
@@ -80,8 +86,12 @@ def _arguments() -> argparse.Namespace:
 def _end_of(args: argparse.Namespace) -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
+    from homesplit_engine.heap import keep_freed_memory
 
     torch.set_num_threads(1)
+    # As the worker's process does.
+    keep_freed_memory()
+    gc.freeze()
     return _receive(args) if args.end == "receive" else _send(args)
 
 
@@ -117,7 +127,7 @@ def _read_secret(path: Path) -> Any:
 
 def _seal_key(secret: Any, number: int) -> bytes:
     """A key for each hand-off, that both ends can make."""
-    return hashlib.sha256(secret.seal_key + bytes([number])).digest()
+    return hashlib.sha256(secret.seal_key + number.to_bytes(4, "big")).digest()
 
 
 def _receive(args: argparse.Namespace) -> int:
@@ -135,7 +145,7 @@ def _receive(args: argparse.Namespace) -> int:
         arrived=lambda _: True,
         failed=lambda name, why: print(f"{name}: {why}", file=sys.stderr),
     )
-    for number in range(2 * args.rounds + 1):
+    for number in range(args.rounds * (args.bursts + 1) + 1):
         receiver.expect(
             Incoming(
                 reservation_id=f"r{number}",
@@ -226,14 +236,15 @@ class _Sending:
 
 
 def _send(args: argparse.Namespace) -> int:
-    """For each line on stdin (`burst` or `paced`) one hand-off, told as a line of JSON."""
+    """Hand-offs back to back and a paced one in each round, told as a line of JSON."""
     sending = _Sending(args)
     # The first one also connects, shakes hands and touches every page.
     sending.one(0, paced=False)
-    for number in range(args.rounds):
-        burst = sending.one(2 * number + 1, paced=False)
-        paced = sending.one(2 * number + 2, paced=True)
-        print(json.dumps({"burst": burst, "paced": paced}), flush=True)
+    numbers = itertools.count(1)
+    for _ in range(args.rounds):
+        bursts = [sending.one(next(numbers), paced=False) for _ in range(args.bursts)]
+        paced = sending.one(next(numbers), paced=True)
+        print(json.dumps({"bursts": bursts, "paced": paced}), flush=True)
     return 0
 
 
@@ -253,7 +264,7 @@ def _link(args: argparse.Namespace, link: str) -> dict[str, Any]:
     # Each box's own latency is half a round trip to a box that has as much.
     latency = [str(args.latency_ms)] if args.latency_ms else []
     with (
-        running_lab(2, link, latency=latency, subnet=args.subnet) as lab,
+        running_lab(2, link, cpu=CORES, latency=latency, subnet=args.subnet) as lab,
         tempfile.TemporaryDirectory() as folder,
     ):
         secret = Path(folder) / "secret.json"
@@ -269,13 +280,14 @@ def _link(args: argparse.Namespace, link: str) -> dict[str, Any]:
 
 def _hand_offs(
     args: argparse.Namespace, lab: Any, secret: Path, boxes: tuple[str, str], address: str
-) -> list[dict[str, dict[str, float]]]:
+) -> list[dict[str, Any]]:
     from tests.lab.inside import start_inside
 
     def command(end: str, at: str) -> list[str]:
         words = [sys.executable, "-m", "tests.bench.handoff", "--end", end, "--secret", str(secret)]
         words += ["--address", at, "--tokens", str(args.tokens), "--wire", args.wire]
-        words += ["--rounds", str(args.rounds), "--ahead-ms", str(args.ahead_ms)]
+        words += ["--rounds", str(args.rounds), "--bursts", str(args.bursts)]
+        words += ["--ahead-ms", str(args.ahead_ms)]
         words += ["--prefill-tokens-per-s", str(args.prefill_tokens_per_s)]
         # A box has no working folder of the host's: the module is found from here.
         here = str(Path(__file__).parents[2])
@@ -328,12 +340,15 @@ def _row(
     tcp_bits_per_s: float,
     round_trip_s: float,
 ) -> dict[str, Any]:
-    def middle(kind: str, what: str) -> float:
-        return statistics.median(one[kind][what] for one in told)
+    bursts = [burst for one in told for burst in one["bursts"]]
+
+    def middle(what: str) -> float:
+        return statistics.median(burst[what] for burst in bursts)
 
     prefill_s = args.tokens / args.prefill_tokens_per_s
-    rate = statistics.median(8 * one["burst"]["bytes"] / one["burst"]["seconds"] for one in told)
-    size = middle("burst", "bytes")
+    rate = statistics.median(8 * burst["bytes"] / burst["seconds"] for burst in bursts)
+    size = middle("bytes")
+    exposed = statistics.median(one["paced"]["exposed_s"] for one in told)
     burst_s, exposed_s = _predicted(args, size, tcp_bits_per_s, round_trip_s)
     last_layer_s = 8 * size / LAYERS / args.tokens * min(CHUNK_TOKENS, args.tokens) / rate
     return {
@@ -342,22 +357,22 @@ def _row(
         "handoff_bits_per_s": rate,
         "iperf3_bits_per_s": tcp_bits_per_s,
         "ratio": rate / tcp_bits_per_s,
-        "exposed_s": middle("paced", "exposed_s"),
+        "exposed_s": exposed,
         "round_trip_s": round_trip_s,
-        "predicted_burst_ratio": burst_s / middle("burst", "seconds"),
-        "predicted_exposed_ratio": exposed_s / middle("paced", "exposed_s"),
+        "predicted_burst_ratio": burst_s / middle("seconds"),
+        "predicted_exposed_ratio": exposed_s / exposed,
         "last_layer_s": last_layer_s,
         "beyond_prefill_s": max(0.0, 8 * size / rate - prefill_s),
         "prefill_s": prefill_s,
-        "sender_cpu_s": middle("burst", "cpu_s"),
-        "sender_cpu_share": middle("burst", "cpu_s") / prefill_s,
+        "sender_cpu_s": middle("cpu_s"),
+        "sender_cpu_share": middle("cpu_s") / prefill_s,
     }
 
 
 def _table(args: argparse.Namespace, rows: list[dict[str, Any]]) -> list[str]:
     lines = [
         f"{args.tokens} tokens, {rows[0]['bytes'] / 1e6:.1f} MB as {args.wire}; median of "
-        f"{args.rounds}; prefill taken as {args.prefill_tokens_per_s:.0f} tokens/s",
+        f"{args.rounds} rounds; prefill taken as {args.prefill_tokens_per_s:.0f} tokens/s",
         "",
         "| link | hand-off Gbit/s | iperf3 Gbit/s | ratio | exposed ms | last layer's wire ms "
         "| round trip ms | both | wire beyond prefill ms | sender CPU ms | of the prefill's "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ from homesplit_engine.config import (
     load,
     write_ready,
 )
+from homesplit_engine.heap import keep_freed_memory
 from homesplit_engine.keys import read_keys
 from homesplit_engine.limits import allowed_cores
 from homesplit_engine.open_files import allow_open_files
@@ -48,8 +50,11 @@ def main(config_path: str, parent_pid: int | None = None) -> int:
         _pin(config)
         bound_kernels()
         allow_open_files()
+        keep_freed_memory()
         worker = _made(config, keys)
         dead = end_with_any_thread(worker.state.stop_soon)
+        # The model and torch's own objects stay: no collection need look through them again.
+        gc.freeze()
         worker.start()
         write_ready(Path(config.ready_file), worker.endpoints)
     except Exception as error:
