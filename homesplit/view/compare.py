@@ -31,8 +31,8 @@ ROOMY = 18
 """Cells from which on a column says in full how prompts are read."""
 
 
-def verdict(state: RunState, width: int) -> Lines:
-    """The verdict, or how far the comparison is, or what it would do."""
+def verdict(state: RunState, width: int, *, tall: bool = True) -> Lines:
+    """The verdict, whole where it is `tall`, or how far the comparison is, or what it would do."""
     found = state.verdict
     if found is not None:
         same = {
@@ -43,7 +43,7 @@ def verdict(state: RunState, width: int) -> Lines:
         name = found.mode or "no mode stands out"
         return (
             line(Span(f" {name} ", "!key"), "  ", same),
-            *wrap(found.sentence, width, "strong", limit=3),
+            *wrap(found.sentence, width, "strong", limit=6 if tall else 3),
             *(text for each in found.divergences for text in wrap(each, width, "warn", limit=2)),
         )
     stage = state.stage("compare")

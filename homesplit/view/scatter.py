@@ -12,6 +12,8 @@ from homesplit.view.charts import Chart, Points
 from homesplit.view.spans import Line, Lines, Span, crop, line, merge, wrap
 
 LEAST_WIDTH, LEAST_HEIGHT = 20, 4
+LOW = 9
+"""Below so many lines the axis has its words in itself, so that one line more is left for points."""
 BEYOND = "↑"
 """A point that is higher than the axis goes."""
 Cell = tuple[str, str]
@@ -25,14 +27,14 @@ def scatter(chart: Chart, width: int, height: int) -> Lines:
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return wrap("make the window larger for the chart", width, "dim")
     label = max((len(text) for _, text in chart.y_ticks), default=0)
-    plot = _Plot(chart, width - label - 1, height - 2)
+    plot = _Plot(chart, width - label - 1, height - (1 if height < LOW else 2))
     plot.target()
     plot.marks()
     for points in chart.series:
         plot.points(points)
     names = {plot.row(at): text for at, text in chart.y_ticks}
     rows = [_row(names.get(n), label, cells) for n, cells in enumerate(plot.cells)]
-    return (*rows, *_across(chart, plot, label, width))
+    return (*rows, *_across(chart, plot, label, width, low=height < LOW))
 
 
 class _Plot:
@@ -94,7 +96,7 @@ def _row(name: str | None, label: int, cells: list[Cell]) -> Line:
     return (Span((name or "").rjust(label), "dim"), Span(edge, "faint"), *merge(cells))
 
 
-def _across(chart: Chart, plot: _Plot, label: int, width: int) -> Lines:
+def _across(chart: Chart, plot: _Plot, label: int, width: int, *, low: bool) -> Lines:
     """The axis below, and its ticks' words; the last one ends where the axis ends."""
     axis, words = ["─"] * plot.columns, [" "] * plot.columns
     for x, text in chart.x_ticks:
@@ -103,8 +105,17 @@ def _across(chart: Chart, plot: _Plot, label: int, width: int) -> Lines:
             continue
         axis[column] = "┬"
         start = min(max(column - len(text) // 2, 0), max(plot.columns - len(text), 0))
-        if all(char == " " for char in words[max(start - 1, 0) : start + len(text) + 1]):
+        around = slice(max(start - 1, 0), start + len(text) + 1)
+        if all(char == " " for char in words[around]):
             words[start : start + len(text)] = text[: plot.columns - start]
+            if low:
+                axis[around] = " " * len(axis[around])
+    if low:
+        cells = [
+            (edge, "faint") if word == " " else (word, "dim")
+            for edge, word in zip(axis, words, strict=True)
+        ]
+        return (crop(line(" " * label, Span("└", "faint"), *merge(cells)), width),)
     return (
         crop(line(" " * label, Span("└" + "".join(axis), "faint")), width),
         crop(line(" " * (label + 1), Span("".join(words), "dim")), width),

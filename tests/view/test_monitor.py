@@ -227,6 +227,17 @@ def test_the_chart_puts_new_points_right_and_high_values_up() -> None:
     assert rows[-1].endswith("now")
 
 
+def test_a_low_chart_has_its_times_in_the_axis_and_a_line_more_for_points() -> None:
+    engine = after(Engine(), [record("old", 50.0, 0.1), record("new", 200.0, 1.0)])
+    chart = requests_chart(engine, trails(engine), "tpot", Targets(tpot_s=0.5), 200.0)
+    rows = plain(scatter(chart, 60, 7)).split("\n")
+    assert len(rows) == 7
+    assert all(len(row) <= 60 for row in rows)
+    assert [("│" in row or "┤" in row) for row in rows] == [True] * 6 + [False]
+    assert rows[-1].endswith("now")
+    assert "─ 60 s ago ─" in rows[-1]
+
+
 def test_one_far_off_point_does_not_press_the_others_flat() -> None:
     usual = [record(f"r{n}", 100.0 + n, 0.1) for n in range(20)]
     alike = after(Engine(), usual)

@@ -32,11 +32,14 @@ class CompareScreen(StageScreen):
         """Verdict above, the table below."""
         with Vertical(classes="panel", id="compare-verdict") as verdict:
             verdict.border_title = "Verdict"
-            yield LinesView(lambda w, h: compare.verdict(self.state, w), id="verdict")
+            yield LinesView(self._verdict, id="verdict")
         with VerticalScroll(classes="panel grow") as table:
             table.border_title = "The same requests through each mode"
             table.border_subtitle = "meas. measured · pred. predicted"
             yield LinesView(self._table, id="table")
+
+    def _verdict(self, width: int, height: int) -> Lines:
+        return compare.verdict(self.state, width, tall=self.size.height >= TALL)
 
     def _table(self, width: int, height: int) -> Lines:
         tall = self.size.height
