@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from homesplit.controller.base import Base, io_module, stage_module
 from homesplit.core import events
 from homesplit.core.machine import Address, FoundBox
@@ -15,6 +17,9 @@ LOOPBACK = "both workers are this machine, over loopback: there is no network to
 class Machines(Base):
     """Who is there, and what they can do."""
 
+    _typed: Any = None
+    """Takes what is named by hand, while somebody looks about."""
+
     def show_known(self) -> None:
         """Boxes and links that were measured before."""
         store = io_module("probe_store")
@@ -27,23 +32,24 @@ class Machines(Base):
         """Show what is known already and watch for machines for as long as the app is open."""
 
         async def work(ctx: Context) -> None:
-            await stage_module("discover").watch(ctx)
+            stage = stage_module("discover")
+            self._typed = stage.Typed()
+            try:
+                await stage.watch(ctx, self._typed)
+            finally:
+                self._typed = None
 
         self.start("discover", work)
 
     def add_box(self, text: str) -> None:
-        """Add a machine by hand; probing it says whether it answers."""
-        user, at, host = text.strip().rpartition("@")
-        self.emit(
-            events.BoxFound(
-                box=FoundBox(
-                    name=host,
-                    addresses=(Address(address=host),),
-                    found_by=("by hand",),
-                    user=user if at else None,
-                )
-            )
-        )
+        """Add a machine by hand: it is tried at once, or when it is probed if nobody looks."""
+        try:
+            box = self._typed.add(text.strip()) if self._typed else _untried(text.strip())
+        except UsageError as error:
+            self.fail("discover", error)
+            return
+        if all(other.name != box.name for other in self.state.boxes):
+            self.emit(events.BoxFound(box=box))
 
     def needs_probe(self) -> bool:
         """Whether something about the chosen boxes is not measured yet."""
@@ -65,3 +71,13 @@ class Machines(Base):
             await stage_module("probe").probe(ctx, names)
 
         self.start("probe", work)
+
+
+def _untried(text: str) -> FoundBox:
+    user, host, port = io_module("target").split_target(text)
+    return FoundBox(
+        name=host,
+        addresses=(Address(address=host, port=port or 22),),
+        found_by=("typed",),
+        user=user,
+    )

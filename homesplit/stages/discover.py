@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from homesplit.core.events import BoxFound, BoxGone, Progress, StageEnded, StageStarted
 from homesplit.core.found import Hint, Tried, advice_when_empty, merge
-from homesplit.core.machine import FoundBox
+from homesplit.core.machine import Address, FoundBox
 from homesplit.io.box_store import KnownBox, find_box, remember_box
 from homesplit.io.discovery import (
     Browser,
@@ -23,16 +23,48 @@ from homesplit.io.discovery import (
 )
 from homesplit.io.knock import Knocker
 from homesplit.io.paths import Paths
+from homesplit.io.target import split_target
 from homesplit.stages.context import Context
 
 _WATCH_EVERY_S = 10.0
 _SETTLE_S = 0.5
 _REST_S = 0.8 * _WATCH_EVERY_S
 """Announcements that come meanwhile are no reason to ask a machine that has just answered."""
+BEING_TRIED = "being tried…"
 _OVERFULL = (
     "So much is announced here that some of it is left out: name a machine by its address, as "
     "`homesplit discover user@192.168.1.20`."
 )
+
+
+class Typed:
+    """Machines that the person names while `watch` looks; it tries them with all the others."""
+
+    def __init__(self) -> None:
+        self.targets: tuple[str, ...] = ()
+        self._fresh: dict[str, FoundBox] = {}
+        self.on_news: Callable[[], None] = _nothing
+
+    def add(self, target: str) -> FoundBox:
+        """The machine as it is listed until it has been tried; raises UsageError."""
+        user, host, port = split_target(target)
+        box = FoundBox(
+            name=host,
+            addresses=(Address(address=host, port=port or 22),),
+            found_by=("typed",),
+            usable=False,
+            why=BEING_TRIED,
+            user=user,
+        )
+        self.targets = tuple(dict.fromkeys((*self.targets, target)))
+        self._fresh[host] = box
+        self.on_news()
+        return box
+
+    def take(self) -> dict[str, FoundBox]:
+        """Those that came since the last time."""
+        fresh, self._fresh = self._fresh, {}
+        return fresh
 
 
 async def discover(
@@ -61,9 +93,11 @@ async def discover(
     return boxes
 
 
-async def watch(ctx: Context) -> None:
+async def watch(ctx: Context, typed: Typed | None = None) -> None:
     """Look until cancelled, telling each machine as it appears, changes or goes."""
     changed = asyncio.Event()
+    typed = typed or Typed()
+    typed.on_news = changed.set
     browser = Browser(browsing_addresses(), changed.set)
     knocker = Knocker(_REST_S)
     seen: dict[str, FoundBox] = {}
@@ -73,7 +107,9 @@ async def watch(ctx: Context) -> None:
         if trouble:
             ctx.emit(Progress(stage="discover", step="mdns", sentence=f"{trouble}."))
         while True:
-            boxes = {box.name: box for box in await _look(ctx, browser, knocker)}
+            # As they are listed by now: one that proves to be known under another name goes again.
+            seen |= typed.take()
+            boxes = {box.name: box for box in await _look(ctx, browser, knocker, typed.targets)}
             _tell_changes(ctx, seen, boxes)
             seen = boxes
             if browser.overfull and not told:

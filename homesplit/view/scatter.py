@@ -13,7 +13,7 @@ from homesplit.view.spans import Line, Lines, Span, crop, line, merge, wrap
 
 LEAST_WIDTH, LEAST_HEIGHT = 20, 4
 LOW = 9
-"""Below so many lines the axis has its words in itself, so that one line more is left for points."""
+"""Below so many lines the axis has its words in itself: that leaves a line more for points."""
 BEYOND = "↑"
 """A point that is higher than the axis goes."""
 Cell = tuple[str, str]
