@@ -50,11 +50,11 @@ def main(config_path: str, parent_pid: int | None = None) -> int:
         _pin(config)
         bound_kernels()
         allow_open_files()
-        keep_freed_memory()
         worker = _made(config, keys)
         dead = end_with_any_thread(worker.state.stop_soon)
         # The model and torch's own objects stay: no collection need look through them again.
         gc.freeze()
+        keep_freed_memory()
         worker.start()
         write_ready(Path(config.ready_file), worker.endpoints)
     except Exception as error:
