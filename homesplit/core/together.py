@@ -22,21 +22,32 @@ NOTICED = 0.04
 """A smaller difference is the fit's own error, and taken for none."""
 
 
-def slowed(fit: Calibration, own: Sequence[StepEvent], other: Sequence[StepEvent]) -> float | None:
+def slowed(
+    fit: Calibration, turns: Iterable[tuple[Sequence[StepEvent], Sequence[StepEvent]]]
+) -> float | None:
     """How many times as long a step takes beside the other box's steps, at least 1.
 
-    The median of measured over fitted seconds; None where too few steps lay beside the other's.
+    `turns` are own steps and the other's, each time that both computed. In each the median of
+    measured over fitted seconds is taken, and of these the median; None where in none of them
+    enough steps lay beside the other's.
     """
+    found = [times for own, other in turns if (times := _slowed_once(fit, own, other))]
+    if not found:
+        return None
+    times = statistics.median(found)
+    return times if times > 1.0 + NOTICED else 1.0
+
+
+def _slowed_once(
+    fit: Calibration, own: Sequence[StepEvent], other: Sequence[StepEvent]
+) -> float | None:
     busy = by_start((step.start_s, step.end_s) for step in other)
     ratios = [
         (step.end_s - step.start_s) / expected
         for step in own
         if covered(step, busy) >= BESIDE and (expected := fitted_seconds(fit, step)) > 0
     ]
-    if len(ratios) < MIN_STEPS:
-        return None
-    times = statistics.median(ratios)
-    return times if times > 1.0 + NOTICED else 1.0
+    return statistics.median(ratios) if len(ratios) >= MIN_STEPS else None
 
 
 def alone_seconds(

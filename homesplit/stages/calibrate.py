@@ -76,6 +76,7 @@ async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> Calibr
         before = await read_status(target.url, target.api_key)
         boxes: list[Calibration] = []
         missing: list[Unfitted] = []
+        at_once: list[Timed] = []
         try:
             for worker in before.workers:
                 fit = await _one_box(ctx, server, before, worker, seed + 1000 * len(boxes))
@@ -83,7 +84,9 @@ async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> Calibr
                     missing.append(fit)
                 else:
                     boxes.append(_keep(ctx, fit))
-            boxes = await _together(ctx, server, before, boxes, seed)
+                at_once += await _at_once(ctx, server, before, seed)
+            at_once += await _at_once(ctx, server, before, seed)
+            boxes = _together(ctx, boxes, at_once)
             timed = await _handoffs(ctx, server, before, seed)
         finally:
             await set_mode(ctx, target.url, target.api_key, before.setting)
@@ -98,19 +101,26 @@ async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> Calibr
     return CalibrateResult(boxes=tuple(boxes), missing=tuple(missing), handoffs=timed)
 
 
-async def _together(
-    ctx: Context, server: Prepared, status: RouterStatus, fits: list[Calibration], seed: int
-) -> list[Calibration]:
-    """The fits with how much longer a step takes while the other box computes too."""
-    usable = [worker.box for worker in status.workers if worker.usable and worker.ready]
-    if len(fits) != 2 or sorted(usable) != sorted(fit.box for fit in fits):
-        return fits
+async def _at_once(ctx: Context, server: Prepared, status: RouterStatus, seed: int) -> list[Timed]:
+    """Both boxes at the same time for a moment; nothing where there are not two.
+
+    Asked for several times, far apart: what else the computer does may fill a moment.
+    """
+    if sum(worker.usable and worker.ready is not None for worker in status.workers) != 2:
+        return []
     ctx.emit(Progress(stage=STAGE, step="together", sentence="Both boxes at once."))
     setting = ModeSetting(mode="replica", prefill="whole")
-    timed = await _timed(ctx, server, setting, together(seed + 13))
+    return [await _timed(ctx, server, setting, together(seed + 13))]
+
+
+def _together(ctx: Context, fits: list[Calibration], at_once: Sequence[Timed]) -> list[Calibration]:
+    """The fits with how much longer a step takes while the other box computes too."""
+    if len(fits) != 2:
+        return fits
     found: list[Calibration] = []
     for fit, other in (fits, fits[::-1]):
-        times = slowed(fit, _steps([timed], fit.box), _steps([timed], other.box))
+        turns = [(_steps([one], fit.box), _steps([one], other.box)) for one in at_once]
+        times = slowed(fit, turns)
         found.append(fit if times is None else _keep(ctx, replace(fit, together=times)))
     return found
 

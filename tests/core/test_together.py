@@ -43,21 +43,37 @@ def row(count: int, length_s: float, start_s: float = 0.0) -> list[tuple[float, 
 def test_a_steps_excess_beside_the_others_is_the_slow_down(length_s: float, times: float) -> None:
     own = steps("A", *row(20, length_s))
     other = steps("B", (-1.0, 2.0), (2.0, 9.0))
-    assert slowed(FIT, own, other) == pytest.approx(times)
+    assert slowed(FIT, [(own, other)]) == pytest.approx(times)
 
 
 def test_steps_while_the_other_box_rests_say_nothing() -> None:
     own = steps("A", *row(20, 0.2))
-    assert slowed(FIT, own, []) is None
-    assert slowed(FIT, own, steps("B", (50.0, 60.0))) is None
+    assert slowed(FIT, [(own, [])]) is None
+    assert slowed(FIT, [(own, steps("B", (50.0, 60.0)))]) is None
     # Half covered is neither.
-    assert slowed(FIT, own, steps("B", *((s, s + 0.1) for s, _ in row(20, 0.2)))) is None
+    half = steps("B", *((s, s + 0.1) for s, _ in row(20, 0.2)))
+    assert slowed(FIT, [(own, half)]) is None
 
 
 def test_only_those_beside_the_other_box_count() -> None:
     own = steps("A", *row(MIN_STEPS, 0.15), *row(30, 0.1, 100.0))
-    assert slowed(FIT, own, steps("B", (0.0, 50.0))) == pytest.approx(1.5)
-    assert slowed(FIT, own[1:], steps("B", (0.0, 50.0))) is None
+    assert slowed(FIT, [(own, steps("B", (0.0, 50.0)))]) == pytest.approx(1.5)
+    assert slowed(FIT, [(own[1:], steps("B", (0.0, 50.0)))]) is None
+
+
+@pytest.mark.parametrize(
+    ("lengths_s", "times"),
+    [((0.1, 0.14, 0.1), 1.0), ((0.12, 0.14, 0.1), 1.2), ((0.12, 0.14), 1.3)],
+    ids=["once disturbed", "slowed, disturbed, and lucky", "two turns"],
+)
+def test_what_disturbs_one_turn_of_three_is_not_taken_for_the_other_box(
+    lengths_s: tuple[float, ...], times: float
+) -> None:
+    other = steps("B", (-1.0, 9.0))
+    turns = [(steps("A", *row(20, length_s)), other) for length_s in lengths_s]
+    # A turn that tells nothing counts nowhere.
+    turns.append((steps("A", *row(MIN_STEPS - 1, 0.5)), other))
+    assert slowed(FIT, turns) == pytest.approx(times)
 
 
 def test_it_is_said_in_words_only_where_there_is_any() -> None:
