@@ -24,7 +24,7 @@ KV_DOMAIN = "kv"
 
 CONTROL_HWM = 10_000
 """Control messages queued for one peer: about a minute of steps."""
-KV_HWM = 8
+KV_HWM = 4
 """Frames queued for one peer: 4 MiB; more would only hide how fast the link is."""
 HEARTBEAT_MS = 2_000
 HANDSHAKE_MS = 5_000
