@@ -32,7 +32,13 @@ def scatter(chart: Chart, width: int, height: int) -> Lines:
     plot.marks()
     for points in chart.series:
         plot.points(points)
-    names = {plot.row(at): text for at, text in chart.y_ticks}
+    lined = None if chart.target is None else plot.row(chart.target)
+    # Where rows are few, the line of the target may lie on another value's: it is not that value.
+    names = {
+        row: text
+        for at, text in chart.y_ticks
+        if (row := plot.row(at)) != lined or at in (0.0, chart.target)
+    }
     rows = [_row(names.get(n), label, cells) for n, cells in enumerate(plot.cells)]
     return (*rows, *_across(chart, plot, label, width, low=height < LOW))
 

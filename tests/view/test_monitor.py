@@ -238,6 +238,13 @@ def test_a_low_chart_has_its_times_in_the_axis_and_a_line_more_for_points() -> N
     assert "─ 60 s ago ─" in rows[-1]
 
 
+def test_a_targets_line_is_not_told_as_another_value_that_shares_its_row() -> None:
+    engine = after(Engine(), [record("slow", 150.0, 0.4), record("new", 200.0, 0.1)])
+    chart = requests_chart(engine, trails(engine), "tpot", Targets(tpot_s=0.15), 200.0)
+    lined = next(row for row in plain(scatter(chart, 60, 5)).split("\n") if "┈" in row)
+    assert "ms" not in lined
+
+
 def test_one_far_off_point_does_not_press_the_others_flat() -> None:
     usual = [record(f"r{n}", 100.0 + n, 0.1) for n in range(20)]
     alike = after(Engine(), usual)
