@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from homesplit_engine.records import ModeSetting
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from homesplit.core.calibration import Weights
 from homesplit.core.choose import Choice
@@ -58,16 +58,17 @@ class Compared(Struct, frozen=True, kw_only=True):
             set(self.boxes) == set(boxes)
             and plain(self.model) == plain(model)
             and self.weights == weights
-            and mine.classes == asked.classes
-            and mine.arrivals == asked.arrivals
-            and mine.targets == asked.targets
-            and mine.turns == asked.turns
-            and mine.shared_prefix_tokens == asked.shared_prefix_tokens
+            and _unnamed(mine) == _unnamed(asked)
         )
 
     def figures_of(self, setting: ModeSetting) -> MeasuredFigures | None:
         """What this arrangement was measured to do; None where it was not among them."""
         return next((m.figures for m in self.modes if same_way(m.setting, setting)), None)
+
+
+def _unnamed(load: Workload) -> Workload:
+    """What a load asks, without what it is called and where it is from."""
+    return structs.replace(load, name="", description="", source="")
 
 
 def plain(name: str) -> str:

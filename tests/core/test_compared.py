@@ -85,6 +85,10 @@ def test_it_answers_only_the_question_that_was_measured() -> None:
     assert not known.answers(("a", "b"), name, load(users=2), 1e9)
     assert not known.answers(("a", "b"), name, load(), 2e9)
     assert not known.answers(("a", "b"), name, load(), 1e9, "int8")
+    for change in ({"cancel_share": 0.5}, {"shared_prefix_groups": 4}, {"turn_think_s": 9.0}):
+        other = structs.replace(load(), **change)
+        assert not known.answers(("a", "b"), name, other, 1e9)
+    assert known.answers(("a", "b"), name, structs.replace(load(), name="as I call it"), 1e9)
     stricter = structs.replace(load(), targets=Targets(ttft_s=0.1, tpot_s=None))
     assert not known.answers(("a", "b"), name, stricter, 1e9)
 
