@@ -93,7 +93,8 @@ def shape_from_config(
     groups = layer_groups(read)
     counts = count_parameters(read, groups)
     total = parameters or counts.total
-    kept_as = dtype_name(dtype or str(text.get("torch_dtype") or text.get("dtype") or "bf16"))
+    told = dtype or str(text.get("torch_dtype") or text.get("dtype") or "bf16")
+    kept_as = dtype_name(told, where=source)
     quantised = _quantised_dtype(config) if dtype is None else None
     kept_as = quantised or kept_as
     mla = "kv_lora_rank" in text

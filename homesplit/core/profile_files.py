@@ -109,19 +109,49 @@ _T = TypeVar("_T")
 
 def table(values: Mapping[str, Any], kind: type[_T], *, where: str) -> _T:
     """The record of a file's table; raises ProfileError naming the file and the key."""
+    if values.get("name") == "":
+        raise ProfileError("'name' is empty.", where=where)
     try:
         return msgspec.convert(dict(values), kind)
     except msgspec.ValidationError as error:
         raise ProfileError(f"{_in_words(str(error))}.", where=where) from error
 
 
+_KINDS = {
+    "float": "a number",
+    "int": "a whole number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+_CHOICES = {"kind": "open or closed", "pattern": "steady, on_off or ramp"}
+_PLACE = r"(?: - at `\$?\.?(.*?)`)?$"
+
+
 def _in_words(message: str) -> str:
-    found = re.match(r"Object contains unknown field `(.+?)`(.*)", message)
-    if found:
-        place = found.group(2).replace(" - at ", "in ").replace("`", "").strip()
-        return f"the key '{found.group(1)}' is unknown {place}".rstrip()
-    found = re.match(r"Object missing required field `(.+?)`(.*)", message)
-    return f"the key '{found.group(1)}' is missing" if found else message
+    """What msgspec says of a value, in words for whoever wrote the file."""
+    if found := re.match(r"Object contains unknown field `(.+?)`" + _PLACE, message):
+        inside = f" in {found.group(2)}" if found.group(2) else ""
+        return f"the key '{found.group(1)}' is unknown{inside}"
+    if found := re.match(r"Object missing required field `(.+?)`" + _PLACE, message):
+        inside = f" in {found.group(2)}" if found.group(2) else ""
+        return f"the key '{found.group(1)}' is missing{inside}"
+    if found := re.match(r"Expected `(\w+).*?`, got `(\w+)`" + _PLACE, message):
+        wanted, given = (_KINDS.get(word, f"a {word}") for word in found.groups()[:2])
+        return f"'{_plain(found.group(3))}' is {given}, where {wanted} belongs"
+    if found := re.match(r"Expected `array` of length (\d+), got (\d+)" + _PLACE, message):
+        return f"'{_plain(found.group(3))}' lists {found.group(2)}, where {found.group(1)} belong"
+    if found := re.match(r"Invalid enum value (.+?)" + _PLACE, message):
+        key = _plain(found.group(2))
+        choices = _CHOICES.get(key.rsplit(".", 1)[-1])
+        return f"'{key}' is {found.group(1)}, not {choices or 'one of its choices'}"
+    return message
+
+
+def _plain(place: str | None) -> str:
+    """A place in a file without the marks of what it is in."""
+    return (place or "").replace("[...]", "")
 
 
 def box_from_table(values: Mapping[str, Any], *, where: str) -> BoxProfile:
@@ -134,7 +164,7 @@ def box_from_table(values: Mapping[str, Any], *, where: str) -> BoxProfile:
         **{f"flops_per_s.{name}": rate for name, rate in made.flops_per_s.items()},
     }
     for key, value in figures.items():
-        _positive(value, key, where, least=1.0)
+        _positive(value, key, where, least=LEAST_OF_BOX)
     for key, value in (("watts", made.watts), ("price", made.price)):
         if value is not None:
             _positive(value, key, where)
@@ -168,6 +198,10 @@ def box_from_table(values: Mapping[str, Any], *, where: str) -> BoxProfile:
     )
 
 
+LEAST_OF_BOX = 1e5
+"""No machine has fewer bytes, or bytes or operations a second: what is less counts larger units."""
+LEAST_RATE = 1e3
+"""The same of a link's bytes a second."""
 LONGEST_S = 1e6
 MOST_TOKENS = 100_000_000
 MOST_USERS = 1024
@@ -179,7 +213,10 @@ _LARGEST = 1e24
 def _positive(value: float, key: str, where: str, *, least: float = 0.0) -> None:
     if not (value > 0 and math.isfinite(value)):
         raise ProfileError(f"'{key}' is {value}, not a number above 0.", where=where)
-    if not least <= value <= _LARGEST:
+    if value < least:
+        said = f"'{key}' is {value:g}, too little for any: write it out in full, as 8e9 for 8 G."
+        raise ProfileError(said, where=where)
+    if value > _LARGEST:
         raise ProfileError(f"'{key}' is {value:g}, which no machine has.", where=where)
 
 
@@ -194,10 +231,10 @@ def link_from_table(values: Mapping[str, Any], a: str, b: str, *, where: str) ->
     made = table(values, LinkFile, where=where)
     back = made.payload_back_bytes_per_s
     back = made.payload_bytes_per_s if back is None else back
-    _positive(made.payload_bytes_per_s, "payload_bytes_per_s", where, least=1.0)
-    _positive(back, "payload_back_bytes_per_s", where, least=1.0)
+    _positive(made.payload_bytes_per_s, "payload_bytes_per_s", where, least=LEAST_RATE)
+    _positive(back, "payload_back_bytes_per_s", where, least=LEAST_RATE)
     if made.label_bytes_per_s is not None:
-        _positive(made.label_bytes_per_s, "label_bytes_per_s", where, least=1.0)
+        _positive(made.label_bytes_per_s, "label_bytes_per_s", where, least=LEAST_RATE)
     for key in ("round_trip_p50_s", "round_trip_p99_s"):
         value = getattr(made, key)
         if value is not None:

@@ -82,13 +82,14 @@ _DTYPE_NAMES = {
 }
 
 
-def dtype_name(text: str) -> str:
+def dtype_name(text: str, *, where: str | None = None) -> str:
     """Our name of a number format (`float16` and `F16` are `fp16`); raises ProfileError."""
     plain = text.lower().removeprefix("torch.").replace("-", "_")
     name = _DTYPE_NAMES.get(plain, _DTYPE_NAMES.get(plain.replace("_", ""), plain))
     if name not in DTYPE_BYTES:
         raise ProfileError(
             f"'{text}' is no number format that we know.",
+            where=where,
             do_next=f"Use one of {', '.join(sorted(DTYPE_BYTES))}.",
         )
     return name
@@ -310,7 +311,7 @@ def shape_from_profile(profile: Mapping[str, Any], *, where: str) -> ModelShape:
     layers = need.count("layers")
     groups = _profile_groups(need, layers)
     parameters = need.count("parameters")
-    dtype = dtype_name(str(profile.get("dtype", "fp16")))
+    dtype = dtype_name(str(profile.get("dtype", "fp16")), where=where)
     active = need.count("active_parameters", parameters)
     hidden, vocabulary = need.count("hidden", 0), need.count("vocabulary", 0)
     table = hidden * vocabulary

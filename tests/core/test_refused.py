@@ -285,8 +285,45 @@ def test_fewer_active_parameters_than_every_token_needs_are_refused() -> None:
         model_from_table({**MODEL, "active_parameters": 1}, where="m.toml")
 
 
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("hardware", "memory_bytes"),
+        ("hardware", "memory_bytes_per_s"),
+        ("link", "payload_bytes_per_s"),
+    ],
+)
+def test_a_figure_in_gigabytes_is_not_taken_for_bytes(kind: str, key: str) -> None:
+    base, figures = TABLES[kind]
+    with pytest.raises(ProfileError, match=f"'{key}' is 96, too little .* 8e9 for 8 G"):
+        list(figures({**base, key: 96.0}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "said"),
+    [
+        ("hardware", ("memory_bytes",), "8 GB", "'memory_bytes' is a text, where a number belongs"),
+        ("hardware", ("flops_per_s",), 1e13, "'flops_per_s' is a number, where a table belongs"),
+        ("hardware", ("flops_per_s", "fp16"), "x", "'flops_per_s' is a text, where a number"),
+        ("hardware", ("watts",), "x", "'watts' is a text, where a number belongs"),
+        ("hardware", ("name",), "", "'name' is empty"),
+        ("workload", ("arrivals", "users"), 2.5, "'arrivals.users' is a number, where a whole"),
+        ("workload", ("arrivals", "kind"), "burst", "'arrivals.kind' is 'burst', not open or clos"),
+        ("workload", ("arrivals", "x"), 1, "the key 'x' is unknown in arrivals"),
+        ("workload", ("classes", 0, "prompt_tokens"), [1, 2, 3], "prompt_tokens' lists 3, where 2"),
+        ("model", ("dtype",), "q9", "'q9' is no number format"),
+    ],
+)
+def test_a_wrong_value_is_told_in_words(kind: str, path: Path, value: Any, said: str) -> None:
+    base, figures = TABLES[kind]
+    with pytest.raises(ProfileError) as told:
+        list(figures(with_value(base, path, value)))
+    assert said in str(told.value) and "odd.toml" in str(told.value)
+    assert "`" not in str(told.value)
+
+
 def test_a_box_of_the_least_and_the_most_figures_gives_finite_times() -> None:
-    for factor in (1.0, 1e24):
+    for factor in (1e5, 1e24):
         table = {**HARDWARE, "memory_bytes_per_s": factor, "flops_per_s": {"fp16": factor}}
         made = structs.replace(BOX, flops_per_s=box_from_table(table, where="x").flops_per_s)
         assert finite(of_cost(made, SHAPE))
