@@ -41,7 +41,12 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     load.add_argument("--workload", metavar="W", help="a workload profile's name or a TOML file")
     load.add_argument("--prompt-tokens", type=int, metavar="P", help="instead of a workload")
     load.add_argument("--output-tokens", type=int, metavar="O", help="instead of a workload")
-    load.add_argument("--rate", type=float, metavar="R", help="requests per second, open loop")
+    load.add_argument(
+        "--rate",
+        type=float,
+        metavar="R",
+        help="requests per second, open loop; with turns, conversations per second",
+    )
     load.add_argument("--users", type=int, metavar="N", help="users at a time, closed loop")
     load.add_argument("--seconds", type=float, metavar="N", help="how long requests are offered")
     load.add_argument("--ttft", type=float, metavar="S", help="TTFT target, seconds")

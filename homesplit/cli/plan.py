@@ -34,7 +34,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--prompt-tokens", type=int, metavar="P", help="instead of a workload")
     parser.add_argument("--output-tokens", type=int, metavar="O", help="instead of a workload")
     parser.add_argument("--users", type=int, metavar="U", help="users at a time")
-    parser.add_argument("--rate", type=float, metavar="R", help="requests per second")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        metavar="R",
+        help="requests per second; of a load with turns, conversations",
+    )
     parser.add_argument(
         "--seconds", type=float, metavar="N", help="the load ends then; else it goes on"
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from homesplit.core import say
 from homesplit.core.plan import LedgerRow, MeasuredFigures, ModePrediction, Plan, Suited
 
+LEAST_NAME = 34
 _MARKS = {"pass": "✓", "fail": "✗", "unknown": "?", "n/a": "–"}
 
 
@@ -22,15 +23,17 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     for number, rule in enumerate(plan.rules, 1):
         yield f"  {_MARKS[rule.verdict]} {number}. {rule.sentence}"
     if plan.modes:
+        # Names of boxes are as long as they are, and what tells arrangements apart comes last.
+        wide = max(LEAST_NAME, *(len(_name_of(mode)) for mode in plan.modes))
         yield ""
-        yield f"  {'mode':34} {'TTFT p50':>9} {'TPOT p50':>9} {'inside':>7} {'capacity':>18}"
+        yield f"  {'mode':{wide}} {'TTFT p50':>9} {'TPOT p50':>9} {'inside':>7} {'capacity':>18}"
         for mode in plan.modes:
-            yield _mode_line(mode)
+            yield _mode_line(mode, wide)
             if mode.measured is not None and plan.measured_at:
-                yield _measured_line(mode.measured, plan.measured_at)
+                yield _measured_line(mode.measured, plan.measured_at, wide)
         yield ""
-        yield f"  {'goodput for':34} {'a box':>9} {'a Wh':>9} {'1,000 paid':>12}"
-        yield from (_taken_line(mode) for mode in plan.modes)
+        yield f"  {'goodput for':{wide}} {'a box':>9} {'a Wh':>9} {'1,000 paid':>12}"
+        yield from (_taken_line(mode, wide) for mode in plan.modes)
     if plan.ledger:
         yield ""
         yield "Where one request's time goes"
@@ -54,7 +57,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 def _as_options(found: Suited) -> str:
     return (
         f" As options: --ttft {found.ttft_s:g} --tpot {found.tpot_s:g} "
-        f"--rate {found.rate_requests_per_s:g}"
+        f"--rate {found.rate_requests_per_s / found.turns:g}"
     )
 
 
@@ -66,16 +69,15 @@ def _name_of(mode: ModePrediction) -> str:
     return f"{mode.mode}{where} {mode.prefill}"
 
 
-def _mode_line(mode: ModePrediction) -> str:
+def _mode_line(mode: ModePrediction, wide: int) -> str:
     inside = "–" if mode.attainment is None else say.percent(mode.attainment)
     most = mode.capacity_requests_per_s
     capacity = "–" if most is None else say.request_rate(most)
     ttft, tpot = _seconds(mode.ttft_s.p50), _seconds(mode.tpot_s.p50)
-    name = _name_of(mode)[:34]
-    return f"  {name:34} {ttft:>9} {tpot:>9} {inside:>7} {capacity:>18}"
+    return f"  {_name_of(mode):{wide}} {ttft:>9} {tpot:>9} {inside:>7} {capacity:>18}"
 
 
-def _taken_line(mode: ModePrediction) -> str:
+def _taken_line(mode: ModePrediction, wide: int) -> str:
     """Goodput by what it takes; a dash where no probe and no profile knows it."""
     hour, price = mode.goodput_per_watt_hour, mode.goodput_per_price
     told = (
@@ -83,16 +85,16 @@ def _taken_line(mode: ModePrediction) -> str:
         "–" if hour is None else f"{hour:.3g}",
         "–" if price is None else f"{1000 * price:.2g}/s",
     )
-    return f"  {_name_of(mode)[:34]:34} {told[0]:>9} {told[1]:>9} {told[2]:>12}"
+    return f"  {_name_of(mode):{wide}} {told[0]:>9} {told[1]:>9} {told[2]:>12}"
 
 
-def _measured_line(seen: MeasuredFigures, at: str) -> str:
+def _measured_line(seen: MeasuredFigures, at: str, wide: int) -> str:
     inside = "–" if seen.attainment is None else say.percent(seen.attainment)
     rate = seen.goodput_requests_per_s
     goodput = "–" if rate is None else f"got {say.request_rate(rate)}"
     name = f"  measured {at[:10]}, {seen.offered} asked"
     ttft, tpot = _seconds(seen.ttft_p50_s), _seconds(seen.tpot_p50_s)
-    return f"  {name[:34]:34} {ttft:>9} {tpot:>9} {inside:>7} {goodput:>18}"
+    return f"  {name:{wide}} {ttft:>9} {tpot:>9} {inside:>7} {goodput:>18}"
 
 
 def _ledger_line(row: LedgerRow) -> str:

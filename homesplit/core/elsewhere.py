@@ -10,10 +10,10 @@ from msgspec import Struct, structs
 from homesplit.core.candidates import Asked, arrangements, build_scene, room_of
 from homesplit.core.choose import choose
 from homesplit.core.decide import best_of_each
-from homesplit.core.flips import Position, winner, with_rate, with_users
+from homesplit.core.flips import Position, winner, with_users
 from homesplit.core.ledger import PromptClass, ledger_row
 from homesplit.core.plan_map import NOBODY, CurvePoint, PlanMap
-from homesplit.core.predict import outlook
+from homesplit.core.predict import at_rate, outlook
 from homesplit.core.rate_curves import offered_rate, rate_curves
 from homesplit.core.rules import mean_kind
 from homesplit.core.scene import Arrangement, Scene
@@ -43,7 +43,7 @@ class Atlas(Struct, frozen=True, kw_only=True):
         if shown.other == "users":
             workload = with_users(workload, round(other))
         elif shown.other == "requests/s":
-            workload = with_rate(workload, other)
+            workload = at_rate(workload, other)
         else:
             scene = scene.with_link_rate(other)
         try:
@@ -123,7 +123,7 @@ def _other(workload: Workload, scene: Scene, other: str) -> tuple[str, tuple[flo
     arrivals = workload.arrivals
     if arrivals.kind == "closed":
         return "users", _with_here(USERS, arrivals.users or 1), float(arrivals.users or 1)
-    rate = arrivals.rate_requests_per_s or 1.0
+    rate = (arrivals.rate_requests_per_s or 1.0) * workload.turns
     return "requests/s", tuple(rate * factor for factor in RATE_FACTORS), rate
 
 
@@ -133,7 +133,7 @@ def _with_prompts(workload: Workload, prompt_tokens: int) -> Workload:
     mean = sum(kind.share * kind.mean_prompt_tokens for kind in workload.classes)
     factor = prompt_tokens * total / mean
     prefix = round(workload.shared_prefix_tokens * min(1.0, factor))
-    classes = tuple(kind.scaled_prompts(factor) for kind in workload.classes)
+    classes = tuple(kind.scaled(prompts=factor) for kind in workload.classes)
     return structs.replace(workload, classes=classes, shared_prefix_tokens=prefix)
 
 

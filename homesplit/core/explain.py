@@ -114,7 +114,8 @@ def _unsustainable(asked: Asked, modes: Sequence[ModePrediction]) -> str:
         return "The targets are not sustainable on these boxes at any rate."
     which = next(m for m in modes if m.capacity_requests_per_s == most and m.mode != "auto")
     return (
-        f"Not sustainable at this rate; {say.request_rate(most)} would be, with {which.mode}"
+        f"Not sustainable at this rate; {say.offered_rate(most, asked.workload.turns)} would be, "
+        f"with {which.mode}"
         f"{f' ({which.prefill} prefill)' if which.mode != 'split' else ''}."
     )
 

@@ -13,10 +13,10 @@ from homesplit.core.choose import choose
 from homesplit.core.divergence import lossy
 from homesplit.core.load import Extent
 from homesplit.core.plan import Flip
-from homesplit.core.predict import Outlook, outlook
+from homesplit.core.predict import Outlook, at_rate, outlook
 from homesplit.core.scene import Arrangement, Scene
 from homesplit.core.shape import DTYPE_BYTES
-from homesplit.core.workload import LengthClass, Targets, Workload
+from homesplit.core.workload import Targets, Workload
 from homesplit.errors import ProfileError
 
 REQUESTS = 60
@@ -193,15 +193,15 @@ def _quantities(position: Position) -> list[_Quantity]:
             )
         )
     else:
-        rate = arrivals.rate_requests_per_s or 1.0
+        rate = (arrivals.rate_requests_per_s or 1.0) * workload.turns
         made.append(
             _Quantity(
                 name="rate",
                 unit="requests/s",
                 here=rate,
                 values=tuple(rate * factor for factor in (0.1, 0.3, 2.0, 5.0)),
-                at=lambda value: (scene, with_rate(workload, value)),
-                told=lambda value: f"At {say.request_rate(value)}",
+                at=lambda value: (scene, at_rate(workload, value)),
+                told=lambda value: f"At {say.offered_rate(value, workload.turns)}",
                 whole=False,
             )
         )
@@ -257,37 +257,18 @@ def _lengths(position: Position, name: str, values: tuple[float, ...]) -> _Quant
 
 def _mean(workload: Workload, name: str) -> float:
     total = sum(kind.share for kind in workload.classes)
-    return (
-        sum(
-            kind.share * (getattr(kind, f"{name}_low") + getattr(kind, f"{name}_high")) / 2.0
-            for kind in workload.classes
-        )
-        / total
-    )
+    return sum(kind.share * getattr(kind, f"mean_{name}") for kind in workload.classes) / total
 
 
 def _stretched(workload: Workload, name: str, factor: float) -> Workload:
-    def stretch(kind: LengthClass) -> LengthClass:
-        low = max(1, round(getattr(kind, f"{name}_low") * factor))
-        high = max(low, round(getattr(kind, f"{name}_high") * factor))
-        return structs.replace(kind, **{f"{name}_low": low, f"{name}_high": high})
-
-    prefix = workload.shared_prefix_tokens
-    if name == "prompt_tokens":
-        prefix = round(prefix * min(1.0, factor))
+    prompts, outputs = (factor, 1.0) if name == "prompt_tokens" else (1.0, factor)
     return structs.replace(
         workload,
-        classes=tuple(stretch(kind) for kind in workload.classes),
-        shared_prefix_tokens=prefix,
+        classes=tuple(kind.scaled(prompts=prompts, outputs=outputs) for kind in workload.classes),
+        shared_prefix_tokens=round(workload.shared_prefix_tokens * min(1.0, prompts)),
     )
 
 
 def with_users(workload: Workload, users: int) -> Workload:
     """The same load with another number of users."""
     return structs.replace(workload, arrivals=structs.replace(workload.arrivals, users=users))
-
-
-def with_rate(workload: Workload, rate: float) -> Workload:
-    """The same load at another rate."""
-    arrivals = structs.replace(workload.arrivals, rate_requests_per_s=rate)
-    return structs.replace(workload, arrivals=arrivals)

@@ -147,6 +147,8 @@ class Suited(Struct, frozen=True, kw_only=True):
     rate_requests_per_s: float
     attainment: float
     """Share of the requests inside these targets at this rate, predicted."""
+    turns: int = 1
+    """Requests of one conversation; a load's own rate is one of conversations."""
     sentence: str
 
     @property

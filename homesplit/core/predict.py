@@ -13,6 +13,11 @@ from homesplit.core.window import Window, window
 from homesplit.core.workload import Arrivals, Targets, Workload
 
 SEED = 20_261
+FLOOD_USERS = 48
+"""For each box: more than most have room for at once."""
+CONVERSING = 3
+"""An open load of conversations takes at most so many times as many requests: with fewer, most are
+over before as many conversations go on at once as its rate brings."""
 CAPACITY_ATTAINMENT = 0.90
 """DistServe's: the highest rate at which so many requests are inside both targets."""
 
@@ -61,6 +66,7 @@ def load_of(workload: Workload, requests: int, *, seed: int = SEED) -> tuple[Loa
         plan = plan_load(workload, seed=seed, seconds=max(chats * workload.turns / 20.0, 0.05))
         return plan, min(requests, max(2 * users, requests))
     rate = (arrivals.rate_requests_per_s or 1.0) * workload.turns
+    requests *= min(workload.turns, CONVERSING)
     seconds = requests / rate
     if arrivals.pattern == "on_off":
         period_s = arrivals.on_s + arrivals.off_s
@@ -156,18 +162,28 @@ def _latency(made: Figures, result: SimResult, targets: Targets) -> float:
     return sum(whole) / len(whole) if whole else float("inf")
 
 
-def saturation(scene: Scene, arrangement: Arrangement, workload: Workload, requests: int) -> float:
-    """Requests per second with everything there at once: what no queue can beat."""
+def saturation(scene: Scene, arrangement: Arrangement, workload: Workload) -> float:
+    """Requests per second with everything there at once: what no queue can beat.
+
+    Over one answer of each user, from when half of them have theirs: before that, all read and
+    nobody writes.
+    """
+    users = FLOOD_USERS * len(arrangement.boxes)
     flood = structs.replace(
         workload,
-        arrivals=Arrivals(kind="closed", users=48, think_s=0.0),
+        arrivals=Arrivals(kind="closed", users=users, think_s=0.0),
         turns=1,
         cancel_share=0.0,
     )
-    load, enough = load_of(flood, max(requests, 96))
+    load, enough = load_of(flood, 2 * users)
     result = simulate(scene, arrangement, load, enough=enough)
-    done = sum(record.timeline.outcome == "completed" for record in result.records)
-    return done / result.window_s if result.window_s > 0 else 0.0
+    lines = [record.timeline for record in result.records]
+    ends = sorted(t.token_s[-1] for t in lines if t.outcome == "completed" and t.token_s)
+    if len(ends) <= 3 * users // 2:
+        return len(ends) / ends[-1] if ends else 0.0
+    # Answers of one batch may end at one moment: what lies between two such moments is counted.
+    first_s, last_s = ends[users // 2], ends[3 * users // 2]
+    return sum(first_s < end_s <= last_s for end_s in ends) / (last_s - first_s)
 
 
 def capacity(
@@ -180,7 +196,7 @@ def capacity(
     untargeted = targets.ttft_s is None and targets.tpot_s is None
     if not untargeted and not _holds_alone(scene, arrangement, workload, targets):
         return 0.0
-    most = saturation(scene, arrangement, workload, effort.capacity_requests)
+    most = saturation(scene, arrangement, workload)
     if untargeted:
         return most
     low, high = 0.0, 1.1 * most

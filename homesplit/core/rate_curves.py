@@ -20,7 +20,7 @@ def rate_curves(
     scene: Scene, able: Sequence[Arrangement], workload: Workload, targets: Targets
 ) -> tuple[RateCurve, ...]:
     """Each arrangement's goodput at the same offered rates, requests per second."""
-    top = BEYOND * max((saturation(scene, each, workload, REQUESTS) for each in able), default=0.0)
+    top = BEYOND * max((saturation(scene, each, workload) for each in able), default=0.0)
     if top <= 0:
         return ()
     rates = tuple(top * step / STEPS for step in range(1, STEPS + 1))

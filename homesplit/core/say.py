@@ -42,13 +42,21 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def request_rate(value: float) -> str:
+def request_rate(value: float, what: str = "request") -> str:
     """`0.42 requests/s`, or per minute or hour where that reads better."""
     if value >= 0.2 or value <= 0:
-        return f"{value:.2g} requests/s"
+        return f"{value:.2g} {what}s/s"
     if value >= 0.01:
-        return f"{value * 60:.2g} requests/min"
-    return f"{value * 3600:.2g} requests/h"
+        return f"{value * 60:.2g} {what}s/min"
+    return f"{value * 3600:.2g} {what}s/h"
+
+
+def offered_rate(requests_per_s: float, turns: int) -> str:
+    """The same of a load, whose rate is one of conversations where these have several turns."""
+    said = request_rate(requests_per_s)
+    if turns == 1:
+        return said
+    return f"{said} ({request_rate(requests_per_s / turns, 'conversation')} of {turns} turns)"
 
 
 def counted(count: int, what: str) -> str:

@@ -44,17 +44,17 @@ def suited(
         load = at_rate(workload, rate)
         share = max(outlook(scene, each, load, targets, requests).attainment for each in own)
         if share >= CAPACITY_ATTAINMENT:
-            return _made(box, targets, rate, share)
+            return _made(box, targets, rate, share, workload.turns)
         rate *= SLOWER
     return None
 
 
-def _made(box: str, targets: Targets, rate: float, share: float) -> Suited:
+def _made(box: str, targets: Targets, rate: float, share: float, turns: int) -> Suited:
     ttft_s, tpot_s = targets.ttft_s or 0.0, targets.tpot_s or 0.0
     sentence = (
         f"What these boxes can hold: TTFT {say.seconds(ttft_s)} and TPOT {say.seconds(tpot_s)} at "
-        f"{say.request_rate(rate)}, {TTFT_TIMES:g} and {TPOT_TIMES:g} times what a long prompt and "
-        f"a token take alone on {box} ({say.percent(share)} of the requests inside)."
+        f"{say.offered_rate(rate, turns)}, {TTFT_TIMES:g} and {TPOT_TIMES:g} times what a long "
+        f"prompt and a token take alone on {box} ({say.percent(share)} of the requests inside)."
     )
     return Suited(
         box=box,
@@ -62,6 +62,7 @@ def _made(box: str, targets: Targets, rate: float, share: float) -> Suited:
         tpot_s=tpot_s,
         rate_requests_per_s=rate,
         attainment=share,
+        turns=turns,
         sentence=sentence,
     )
 

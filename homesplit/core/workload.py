@@ -44,14 +44,19 @@ class LengthClass(Struct, frozen=True, kw_only=True):
             return sum(o * w for _, o, w in self.pairs) / sum(w for _, _, w in self.pairs)
         return (self.output_tokens_low + self.output_tokens_high) / 2
 
-    def scaled_prompts(self, factor: float) -> LengthClass:
-        """The same class with prompts `factor` times as long, 1 token at the least."""
-        low = max(1, round(self.prompt_tokens_low * factor))
+    def scaled(self, *, prompts: float = 1.0, outputs: float = 1.0) -> LengthClass:
+        """The same class with lengths so many times as long, 1 token at the least."""
+
+        def longer(tokens: int, factor: float) -> int:
+            return max(1, round(tokens * factor))
+
         return structs.replace(
             self,
-            prompt_tokens_low=low,
-            prompt_tokens_high=max(low, round(self.prompt_tokens_high * factor)),
-            pairs=tuple((max(1, round(p * factor)), o, w) for p, o, w in self.pairs),
+            prompt_tokens_low=longer(self.prompt_tokens_low, prompts),
+            prompt_tokens_high=longer(self.prompt_tokens_high, prompts),
+            output_tokens_low=longer(self.output_tokens_low, outputs),
+            output_tokens_high=longer(self.output_tokens_high, outputs),
+            pairs=tuple((longer(p, prompts), longer(o, outputs), w) for p, o, w in self.pairs),
         )
 
 

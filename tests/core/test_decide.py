@@ -368,6 +368,21 @@ def test_a_flip_says_where_it_ends() -> None:
     assert any("from here down" in each.sentence for each in down)
 
 
+def test_pairs_of_lengths_are_stretched_with_the_prompts() -> None:
+    """A load that draws prompt and answer together flips where one of fixed lengths does."""
+    here = standing("colocated")
+    (kind,) = here.workload.classes
+    paired = structs.replace(
+        here.workload,
+        classes=(structs.replace(kind, prompt_tokens_high=900, pairs=((500, 20, 1.0),)),),
+    )
+    fixed, drawn = (
+        [(f.mode, f.value) for f in find_flips(each) if f.quantity == "prompt_tokens"]
+        for each in (here, structs.replace(here, workload=paired))
+    )
+    assert drawn == fixed and fixed
+
+
 @pytest.mark.parametrize(
     ("at_2500", "said", "asked"),
     [

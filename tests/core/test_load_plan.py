@@ -212,4 +212,5 @@ def test_pairs_of_prompt_and_answer_are_drawn_together_by_their_weights() -> Non
     assert set(drawn) == {(10, 400), (900, 5)}
     assert drawn.count((900, 5)) / len(drawn) == pytest.approx(0.75, abs=0.05)
     assert (kind.mean_prompt_tokens, kind.mean_output_tokens) == (677.5, 103.75)
-    assert kind.scaled_prompts(2.0).pairs == ((20, 400, 1.0), (1800, 5, 3.0))
+    assert kind.scaled(prompts=2.0).pairs == ((20, 400, 1.0), (1800, 5, 3.0))
+    assert kind.scaled(outputs=0.1).pairs == ((10, 40, 1.0), (900, 1, 3.0))
