@@ -125,6 +125,7 @@ def _overruled(simulated: Choice, choice: Choice) -> str | None:
 
 def _fits_nowhere(asked: Asked, rooms: tuple[Room, ...], thinking: Thinking) -> Plan:
     first = fits(rooms)
+    said = (first.sentence, "Take a smaller or a more quantised model.")
     rest = tuple(
         not_asked(name, unit, "The model fits no box, so this is not asked.")
         for name, unit in _UNITS.items()
@@ -137,7 +138,7 @@ def _fits_nowhere(asked: Asked, rooms: tuple[Room, ...], thinking: Thinking) -> 
             prefill=None,
             chunk_tokens=None,
             kv_wire=None,
-            sentence=first.sentence + " Take a smaller or a more quantised model.",
+            sentence=_joined(*said, explain.beyond_context(asked)),
         ),
         tie=False,
         sustainable=None,
@@ -243,7 +244,7 @@ def _recommendation(
             explain.verdict(asked, choice, modes, sustainable, rules, measured),
             setting,
             scene,
-            explain.busy(asked, scene),
+            (explain.beyond_context(asked), explain.busy(asked, scene)),
         ),
         runner_up=runner.arrangement.mode if runner else None,
         runner_up_sentence=explain.runner_up(asked, choice) if runner else None,
@@ -251,12 +252,16 @@ def _recommendation(
     )
 
 
-def _sentence(verdict: str, setting: ModeSetting, scene: Scene, busy: str | None) -> str:
-    """The verdict, what a wire that loses precision means for it, and whether boxes were busy."""
-    told = [verdict]
-    if lossy(setting):
-        told.append(narrower.sentence(setting.kv_wire, scene.kv_dtype))
-    return " ".join([*told, *([busy] if busy else [])])
+def _sentence(
+    verdict: str, setting: ModeSetting, scene: Scene, doubts: Sequence[str | None]
+) -> str:
+    """The verdict, what a wire that loses precision means for it, and what speaks against it."""
+    wire = narrower.sentence(setting.kv_wire, scene.kv_dtype) if lossy(setting) else None
+    return _joined(verdict, wire, *doubts)
+
+
+def _joined(*sentences: str | None) -> str:
+    return " ".join(each for each in sentences if each)
 
 
 def _one(made: Outlook) -> str | None:

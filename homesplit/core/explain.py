@@ -243,6 +243,17 @@ def busy(asked: Asked, scene: Scene) -> str | None:
     )
 
 
+def beyond_context(asked: Asked) -> str | None:
+    """That the load asks for more tokens than the model takes, where its config tells how many."""
+    most, longest = asked.shape.max_context, longest_tokens(asked.workload)
+    if most is None or longest <= most:
+        return None
+    return (
+        f"But {asked.shape.name} takes {most:,} tokens at most, prompt and answer together, "
+        f"and this load asks for up to {longest:,}: a request that is longer will be refused."
+    )
+
+
 def _disturbed(box: BoxProfile) -> bool:
     """Whether a probe's own words or its samples tell of other work on the box."""
     read = (box.memory_bytes_per_s, *box.flops_per_s.values())

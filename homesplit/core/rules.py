@@ -155,6 +155,9 @@ def someone(known: Known) -> RuleResult:
         return rule("someone_to_interrupt", "fail", said, 1.0, SOMEONE, "requests at once")
     if alone is None:
         return not_asked("someone_to_interrupt", "requests at once", "No box serves alone.")
+    if not any(record.timeline.token_s for record in alone.result.records):
+        said = "On one box no request is answered in time, so there is no answer to interrupt."
+        return not_asked("someone_to_interrupt", "requests at once", said)
     value = _at_once(alone)
     verdict: Verdict = "pass" if value >= SOMEONE else "fail"
     said = f"On one box {value:.1f} requests would be under way at once: " + (

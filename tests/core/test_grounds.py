@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from homesplit.core.candidates import Asked, build_scene
+from homesplit.cli.plan_text import plan_lines
+from homesplit.core.candidates import Asked, arrangements, build_scene
 from homesplit.core.decide import decide
 from homesplit.core.elsewhere import open_atlas
 from homesplit.core.explain import busy
 from homesplit.core.machine import BUSY_WORDS, BoxProfile
+from homesplit.core.predict import at_rate, outlook, saturation
 from homesplit.core.probed import box_profile
 from homesplit.core.reading import measured
 from homesplit.core.workload import Arrivals, Targets
@@ -60,6 +62,42 @@ def test_the_probes_own_warning_begins_with_the_words_that_are_looked_for() -> N
     assert any(word.startswith(BUSY_WORDS) for word in made.warnings)
 
 
+def test_a_load_longer_than_the_models_context_is_told_so() -> None:
+    known = structs.replace(ask().shape, name="Tiny", max_context=2048)
+    for prompt, beyond in ((1998, False), (1999, True)):
+        asked = structs.replace(ask(work=load(prompt, 50)), shape=known)
+        said = decide(asked, QUICK).recommendation.sentence
+        assert ("But Tiny takes 2,048 tokens at most" in said) is beyond
+    nowhere = structs.replace(ask(a=box("a", memory=1e9), work=load(9000, 50)), shape=known)
+    alone = structs.replace(nowhere, boxes=nowhere.boxes[:1], link=None)
+    assert "asks for up to 9,050" in decide(alone, QUICK).recommendation.sentence
+    unknown = structs.replace(asked, shape=structs.replace(known, max_context=None))
+    assert "at most" not in decide(unknown, QUICK).recommendation.sentence
+
+
+def test_where_nobody_is_answered_in_time_nothing_is_said_of_requests_under_way() -> None:
+    work = load(4000, 50, users=50)
+    slow = box("a", flops=1e10, bandwidth=1e10), box("b", flops=1e10, bandwidth=1e10)
+    targets = Targets(ttft_s=1.0, tpot_s=0.1)
+    plan = decide(ask(a=slow[0], b=slow[1], work=work, targets=targets), QUICK)
+    rule = next(each for each in plan.rules if each.id == "someone_to_interrupt")
+    assert (rule.verdict, rule.value) == ("n/a", None)
+    assert "no request is answered in time" in rule.sentence
+    assert "rarely meet" not in plan.recommendation.sentence
+
+
+def test_boxes_with_long_names_keep_what_tells_their_arrangements_apart() -> None:
+    long = [box(f"{name}-in-the-cupboard-under-the-stairs") for name in "ab"]
+    plan = decide(ask(a=long[0], b=long[1]), QUICK)
+    lines = list(plan_lines(plan))
+    for each in plan.modes:
+        if each.mode == "colocated":
+            told = [line for line in lines if f"on {each.boxes[0]} {each.prefill} " in line]
+            assert len(told) == 2
+    tables = [line for line in lines if "requests/" in line and line.startswith("  colocated")]
+    assert len({len(line) for line in tables}) == 1
+
+
 def test_goodput_rises_with_the_rate_and_then_no_more() -> None:
     work = structs.replace(load(1000, 50), arrivals=Arrivals(rate_requests_per_s=1.0))
     asked = ask(work=work, targets=Targets(ttft_s=1.0, tpot_s=0.05))
@@ -76,6 +114,20 @@ def test_goodput_rises_with_the_rate_and_then_no_more() -> None:
     assert max(two.goodput_requests_per_s) > 1.4 * max(one.goodput_requests_per_s)
     # Beyond what one box holds, more requests bring it nothing.
     assert one.goodput_requests_per_s[-1] < 1.1 * max(one.goodput_requests_per_s)
+
+
+def test_what_a_flood_gets_through_is_what_can_be_offered_without_an_end() -> None:
+    """Two boxes get twice what one does, and only what is beyond it makes a queue that grows."""
+    work = load(1000, 100)
+    asked = ask(work=work)
+    scene = build_scene(asked)
+    able = {each.mode: each for each in arrangements(asked, scene)}
+    most = {mode: saturation(scene, each, work) for mode, each in able.items()}
+    assert most["replica"] == pytest.approx(2 * most["colocated"], rel=0.1)
+    patient = Targets(ttft_s=None, tpot_s=1.0)
+    for share, keeps_up in ((0.85, True), (1.5, False)):
+        offered = at_rate(work, share * most["replica"])
+        assert outlook(scene, able["replica"], offered, patient, 300).keeps_up is keeps_up
 
 
 def test_users_who_set_the_pace_have_no_rate_of_their_own_on_the_chart() -> None:
