@@ -6,6 +6,7 @@ Shapes are read from a config.json by `core.model_config`, from a GGUF header by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -408,6 +409,8 @@ def _profile_groups(need: _Needed, layers: int) -> tuple[LayerGroup, ...]:
             raise ProfileError(f"'{key}' is 0.", where=need.where)
     elements = latent or 2 * kv_heads * head_dim
     width = 2 * heads * (head_dim or 160)
+    if "heads" not in need.profile:
+        width = max(width, 2 * _stream_width(need, layers))
     slide_elements = (
         2 * need.count("sliding_kv_heads", kv_heads) * need.count("sliding_head_dim", head_dim)
         or elements
@@ -428,6 +431,15 @@ def _profile_groups(need: _Needed, layers: int) -> tuple[LayerGroup, ...]:
         LayerGroup(kind="none", layers=plain),
     )
     return tuple(group for group in made if group.layers)
+
+
+def _stream_width(need: _Needed, layers: int) -> int:
+    """The width of the model's stream, which its query heads share out in most models.
+
+    Where it isn't told, by the twelve matrices of that width squared that a layer has in most.
+    """
+    active = need.count("active_parameters", need.count("parameters"))
+    return need.count("hidden", 0) or round(math.sqrt(active / (12 * layers)))
 
 
 def attention_words(

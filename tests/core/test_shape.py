@@ -215,6 +215,32 @@ def test_a_profile_gives_the_shape_that_its_config_gives() -> None:
     assert given.weights_bytes == read.weights_bytes
 
 
+@pytest.mark.parametrize(
+    ("name", "least"), [("Llama-3.1-8B", 0.7), ("Qwen3-8B", 0.7), ("DeepSeek-V3 / R1", 0.3)]
+)
+def test_a_profile_without_its_query_heads_has_about_the_arithmetic_of_its_size(
+    name: str, least: float
+) -> None:
+    """Not that of its few KV heads, which would be an eighth or less."""
+    known = shape(name)
+    (group, *_) = known.groups
+    bare = {
+        "name": "m",
+        "parameters": known.parameters,
+        "active_parameters": known.active_parameters,
+        "layers": known.layers,
+        **(
+            {"latent_elements": group.kv_elements}
+            if "MLA" in known.attention
+            else {"kv_heads": 8, "head_dim": 128}
+        ),
+    }
+    guessed = shape_from_profile(bare, where="m.toml").attention_flops(8000)
+    assert least < guessed / known.attention_flops(8000) < 1.3
+    told = shape_from_profile({**bare, "hidden": 4096}, where="m.toml")
+    assert told.groups[0].attention_width == 2 * 4096
+
+
 def test_a_profile_with_an_unknown_key_is_refused_with_the_key_and_the_file() -> None:
     with pytest.raises(ProfileError, match=r"mine\.toml.*'colour'"):
         shape_from_profile({"colour": 1}, where="mine.toml")
