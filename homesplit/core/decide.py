@@ -289,6 +289,20 @@ def best_of_each(outlooks: Sequence[Outlook], choice: Choice) -> list[Outlook]:
     return list(found.values())
 
 
+def rivals(outlooks: Sequence[Outlook], choice: Choice) -> tuple[Arrangement, ...]:
+    """All arrangements that may win elsewhere, the chosen one and the best of each mode first.
+
+    Another way of reading or another box may be the better one of its mode there. Of boxes that
+    are alike one stands for both.
+    """
+    found: dict[tuple[object, ...], Arrangement] = {}
+    for made in (*best_of_each(outlooks, choice), *outlooks):
+        setting = made.arrangement.setting
+        same = (setting.mode, setting.prefill, setting.kv_wire, made.goodput, made.latency_s)
+        found.setdefault(same, made.arrangement)
+    return tuple(found.values())
+
+
 def _median_queue(made: Outlook) -> float:
     queues = sorted(r.queue_s for r in made.result.records if r.queue_s is not None)
     return queues[len(queues) // 2] if queues else 0.0
@@ -297,12 +311,10 @@ def _median_queue(made: Outlook) -> float:
 def _flips(
     asked: Asked, scene: Scene, outlooks: Sequence[Outlook], choice: Choice
 ) -> tuple[Flip, ...]:
-    chosen = best_of_each(outlooks, choice)
-    both_splits = [o for o in outlooks if o.arrangement.mode == "split" and o not in chosen]
     return find_flips(
         Position(
             scene=scene,
-            arrangements=tuple(o.arrangement for o in (*chosen, *both_splits)),
+            arrangements=rivals(outlooks, choice),
             workload=asked.workload,
             targets=asked.targets,
             mode=choice.best.arrangement.setting.mode,

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from homesplit.core.candidates import Asked, arrangements, build_scene, room_of
 from homesplit.core.choose import choose
-from homesplit.core.decide import best_of_each
+from homesplit.core.decide import best_of_each, rivals
 from homesplit.core.flips import Position, winner, with_users
 from homesplit.core.ledger import PromptClass, ledger_row
 from homesplit.core.plan_map import NOBODY, CurvePoint, PlanMap
@@ -62,9 +62,10 @@ def open_atlas(asked: Asked, other: str) -> Atlas | None:
         outlook(scene, each, asked.workload, asked.targets, REQUESTS, asked.extent) for each in able
     )
     choice = choose(outlooks, asked.targets)
+    best = tuple(made.arrangement for made in best_of_each(outlooks, choice))
     position = Position(
         scene=scene,
-        arrangements=tuple(made.arrangement for made in best_of_each(outlooks, choice)),
+        arrangements=rivals(outlooks, choice),
         workload=asked.workload,
         targets=asked.targets,
         mode=choice.best.arrangement.setting.mode,
@@ -77,7 +78,7 @@ def open_atlas(asked: Asked, other: str) -> Atlas | None:
         round(p) for p in _with_here([p for p in PROMPTS if p <= longest], kind.prompt_tokens)
     )
     name, others, here = _other(asked.workload, scene, other)
-    split = _split(position.arrangements)
+    split = _split(best)
     empty: tuple[tuple[str | None, ...], ...] = tuple((None,) * len(prompts) for _ in others)
     return Atlas(
         map=PlanMap(
@@ -89,7 +90,7 @@ def open_atlas(asked: Asked, other: str) -> Atlas | None:
             cells=empty,
             curve=_curve(scene, split, prompts, kind.output_tokens) if split else (),
             curve_boxes=_roles(split) if split else None,
-            rates=rate_curves(scene, position.arrangements, asked.workload, asked.targets),
+            rates=rate_curves(scene, best, asked.workload, asked.targets),
             here_rate=offered_rate(asked.workload),
         ),
         position=position,

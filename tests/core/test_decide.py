@@ -13,7 +13,7 @@ from msgspec import structs
 
 from homesplit.core.candidates import CHUNKS, Asked, arrangements, build_scene, chunk_for, room_of
 from homesplit.core.decide import Thinking, decide
-from homesplit.core.elsewhere import Atlas
+from homesplit.core.elsewhere import Atlas, open_atlas
 from homesplit.core.flips import Position, find_flips, winner
 from homesplit.core.handoff import Wire
 from homesplit.core.ledger import PromptClass, ledger_row
@@ -366,6 +366,32 @@ def test_a_flip_says_where_it_ends() -> None:
         assert winner(here, here.scene, around) == mode
     down = [each for each in find_flips(standing("replica", prompt=4000)) if each.value < 4000]
     assert any("from here down" in each.sentence for each in down)
+
+
+@pytest.mark.parametrize(("second", "ways"), [(20e12, 5), (5e12, 8)])
+def test_flips_and_map_weigh_every_arrangement_that_may_win_elsewhere(
+    second: float, ways: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is best of its mode here need not be so there; of equal boxes one stands for both."""
+    weighed: list[set[tuple[object, ...]]] = []
+
+    def note(position: Position) -> tuple[()]:
+        able = position.arrangements
+        weighed.append({(e.mode, e.setting.prefill, e.words()) for e in able})
+        return ()
+
+    monkeypatch.setattr("homesplit.core.decide.find_flips", note)
+    asked = ask(b=box("b", flops=second), work=load(600, 20, users=2))
+    plan = decide(asked, structs.replace(QUICK, flips=True))
+    atlas = open_atlas(asked, "load")
+    assert atlas is not None
+    note(atlas.position)
+    for found in weighed:
+        assert len(found) == ways
+        styles = {(mode, prefill) for mode, prefill, _ in found}
+        assert styles == {(mode.mode, mode.prefill) for mode in plan.modes if mode.mode != "auto"}
+    assert {curve.mode for curve in atlas.map.rates} == {"colocated", "replica", "split"}
+    assert len(atlas.map.rates) == 3
 
 
 def test_pairs_of_lengths_are_stretched_with_the_prompts() -> None:
