@@ -21,7 +21,10 @@ from homesplit.errors import ProfileError
 
 REQUESTS = 60
 THOROUGH = 240
+SURER = 4
+"""So many times as many requests, about those of the advice itself, tell whether a flip is one."""
 ROUNDS = 5
+ROUNDS_AGAIN = 3
 LOOKS_BEYOND = 2
 """Values further out at which it is asked whether what wins at a flip wins there too: each is a
 whole simulation, and those furthest out are the longest."""
@@ -97,7 +100,9 @@ def _first_flip(position: Position, quantity: _Quantity, outward: Sequence[float
     for place, value in enumerate(outward):
         mode = _mode_at(position, quantity, value)
         if mode not in (None, position.mode):
-            return _narrowed(position, quantity, inside, mode, outward[place:])
+            flip = _narrowed(position, quantity, inside, mode, outward[place:])
+            if flip is not None:
+                return flip
         inside = value
     return None
 
@@ -115,14 +120,36 @@ def _narrowed(
     inside: float,
     first: Mode,
     outward: Sequence[float],
-) -> Flip:
-    """Halves the gap between the last value that keeps the mode and the first that flips it.
+) -> Flip | None:
+    """The flip between the last value that keeps the mode and the first that does not.
 
     That is the first of `outward`, where `first` wins; of those behind it is told where what wins
-    at the flip wins no longer.
+    at the flip wins no longer. None where it was but the noise of few requests.
     """
-    outside, mode = outward[0], first
-    for _ in range(ROUNDS if quantity.between else 0):
+    outside, mode = _halved(position, quantity, (inside, outward[0]), first, ROUNDS)
+    sure = structs.replace(position, requests=SURER * position.requests)
+    doubted = position.extent is None and position.requests < THOROUGH
+    if doubted and _mode_at(sure, quantity, outside) != mode:
+        there = _mode_at(sure, quantity, outward[0])
+        if there is None or there == position.mode:
+            return None
+        first = there
+        outside, mode = _halved(sure, quantity, (outside, outward[0]), first, ROUNDS_AGAIN)
+    word = "from here on" if outside > quantity.here else "from here down"
+    until = _until(position, quantity, mode, known=first, outward=outward)
+    sentence = f"{quantity.told(outside)}: {mode} wins ({word}{until}, all else unchanged)."
+    return Flip(
+        quantity=quantity.name, value=outside, unit=quantity.unit, mode=mode, sentence=sentence
+    )
+
+
+def _halved(
+    position: Position, quantity: _Quantity, ends: tuple[float, float], mode: Mode, rounds: int
+) -> tuple[float, Mode]:
+    """The nearest value that was seen to flip, between one that does not and one where `mode` wins,
+    and what wins there."""
+    inside, outside = ends
+    for _ in range(rounds if quantity.between else 0):
         middle = math.sqrt(inside * outside)
         if quantity.whole:
             middle = float(round(middle))
@@ -133,12 +160,7 @@ def _narrowed(
             inside = middle
         else:
             outside, mode = middle, found
-    word = "from here on" if outside > quantity.here else "from here down"
-    until = _until(position, quantity, mode, known=first, outward=outward)
-    sentence = f"{quantity.told(outside)}: {mode} wins ({word}{until}, all else unchanged)."
-    return Flip(
-        quantity=quantity.name, value=outside, unit=quantity.unit, mode=mode, sentence=sentence
-    )
+    return outside, mode
 
 
 def _until(

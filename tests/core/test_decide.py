@@ -360,8 +360,8 @@ def test_a_flip_says_where_it_ends() -> None:
     (flip,) = (each for each in flips if each.quantity == "prompt_tokens" and each.value > 500)
     assert flip.mode == "replica"
     assert "from here on, but no longer with prompts of" in flip.sentence
-    here = standing("colocated")
-    for tokens, mode in ((flip.value, "replica"), (0.9 * flip.value, "colocated")):
+    here = structs.replace(standing("colocated"), requests=80)
+    for tokens, mode in ((flip.value, "replica"), (0.85 * flip.value, "colocated")):
         around = fixed_lengths(round(tokens), 20, name="w", arrivals=here.workload.arrivals)
         assert winner(here, here.scene, around) == mode
     down = [each for each in find_flips(standing("replica", prompt=4000)) if each.value < 4000]
@@ -433,6 +433,28 @@ def test_a_flip_is_looked_at_only_a_little_further_out_and_says_so(
     (flip,) = (each for each in flips if each.quantity == "link_rate")
     assert flip.mode == "split" and said in flip.sentence
     assert [gbit for gbit in seen if gbit > 2.5] == asked and seen.count(2.5) == 1
+
+
+@pytest.mark.parametrize(
+    ("surely_from", "low", "high"), [(1.0, 4.9, 6.5), (8.0, 8.0, 9.5), (1e9, None, None)]
+)
+def test_a_flip_that_only_few_requests_show_is_moved_or_not_told(
+    surely_from: float, low: float | None, high: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 requests let replicas win from 5 requests/s on; four times as many may not."""
+
+    def noisy(position: Position, scene: Scene, workload: Workload) -> Mode:
+        rate = workload.arrivals.rate_requests_per_s or 0.0
+        least = 5.0 if position.requests == 20 else max(5.0, surely_from)
+        return "replica" if rate >= least else "colocated"
+
+    monkeypatch.setattr("homesplit.core.flips.winner", noisy)
+    found = [flip.value for flip in find_flips(standing("colocated")) if flip.quantity == "rate"]
+    if low is None or high is None:
+        assert found == []
+    else:
+        (value,) = found
+        assert low <= value <= high
 
 
 def test_where_nobody_is_inside_the_targets_nothing_is_said_to_win() -> None:
