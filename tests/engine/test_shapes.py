@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from homesplit_engine.router.answer import Answering, Piece
-from homesplit_engine.router.shapes import ChatShape
+from homesplit_engine.router.shapes import ChatShape, CompletionShape
 from homesplit_engine.wire.messages import Token
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -56,6 +56,31 @@ def test_without_the_wish_none_is_told() -> None:
     subject = shape(logprobs=False)
     chunks = [c for piece in PIECES["an end token"] for c in subject.chunks(piece)]
     assert [chunk["logprobs"] for chunk in chunks] == [None, None]
+
+
+def test_a_completion_tells_the_chosen_token_among_the_likely_and_where_each_lies() -> None:
+    tokenizer = Tokenizer(WordLevel({"a": 0, "b": 1, "c": 2, "\ufffd": 3}, unk_token="a"))
+    pieces = [
+        Piece(0, "", likely(3, -3.0, (1, -0.5)), None),
+        Piece(0, "\u00e9", likely(3, -0.5), None),
+        Piece(0, " b", likely(1, -0.5, (1, -0.5), (2, -1.5)), "length"),
+    ]
+    whole = CompletionShape("r", "m", tokenizer, True).whole([pieces], {})["choices"][0]
+    assert whole["text"] == "\u00e9 b" and whole["finish_reason"] == "length"
+    assert whole["logprobs"] == {
+        "tokens": ["\ufffd", "\ufffd", " b"],
+        "token_logprobs": [-3.0, -0.5, -0.5],
+        "top_logprobs": [
+            {"\ufffd": -3.0, " b": -0.5},
+            {"\ufffd": -0.5},
+            {" b": -0.5, " c": -1.5},
+        ],
+        "text_offset": [0, 0, 1],
+    }
+
+
+def likely(token_id: int, logprob: float, *top: tuple[int, float]) -> Token:
+    return Token(request_id="r", index=0, token_id=token_id, logprob=logprob, top_logprobs=top)
 
 
 def test_what_was_cached_of_a_prompt_counts_once_however_many_answers_it_has() -> None:

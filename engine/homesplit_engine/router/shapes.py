@@ -10,7 +10,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from homesplit_engine.router.answer import Answering, Piece
-from homesplit_engine.router.text import token_text
+from homesplit_engine.router.text import HALF, token_bytes, token_text
 from homesplit_engine.wire.messages import Token
 
 DONE = b"data: [DONE]\n\n"
@@ -132,7 +132,8 @@ class ChatShape:
 
     def _entry(self, token_id: int, logprob: float | None) -> dict[str, Any]:
         text = token_text(self._tokenizer, token_id)
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+        spelt = token_bytes(self._tokenizer, token_id, text)
+        return {"token": text, "logprob": logprob, "bytes": list(spelt)}
 
 
 class CompletionShape:
@@ -177,17 +178,24 @@ class CompletionShape:
         return {**self._head, "choices": choices}
 
     def whole(self, pieces: Sequence[Sequence[Piece]], counts: dict[str, Any]) -> dict[str, Any]:
-        """The answer in one piece."""
+        """The answer in one piece: what its chunks would be, joined."""
         choices = [
-            {
-                "index": number,
-                "text": "".join(piece.text for piece in choice),
-                "logprobs": self._details([p.token for p in choice if p.token is not None], 0),
-                "finish_reason": choice[-1].finish if choice else None,
-            }
+            self._joined(number, [chunk for piece in choice for chunk in self.chunks(piece)])
             for number, choice in enumerate(pieces)
         ]
         return {**self._head, "choices": choices, "usage": counts}
+
+    def _joined(self, number: int, chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        joined: Any = self._details([], 0)
+        for chunk in chunks:
+            for name, values in (chunk["logprobs"] or {}).items():
+                joined[name] += values
+        return {
+            "index": number,
+            "text": "".join(chunk["text"] for chunk in chunks),
+            "logprobs": joined,
+            "finish_reason": chunks[-1]["finish_reason"] if chunks else None,
+        }
 
     def _details(self, tokens: Sequence[Token], offset: int) -> dict[str, Any] | None:
         if not self._logprobs:
@@ -196,13 +204,18 @@ class CompletionShape:
         offsets: list[int] = []
         for text in texts:
             offsets.append(offset)
-            offset += len(text)
+            # The parts of a character all lie where it will.
+            offset += 0 if HALF in text else len(text)
         return {
             "tokens": texts,
             "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [
-                {token_text(self._tokenizer, one): value for one, value in token.top_logprobs}
-                for token in tokens
-            ],
+            "top_logprobs": [self._likely(token) for token in tokens],
             "text_offset": offsets,
         }
+
+    def _likely(self, token: Token) -> dict[str, float | None]:
+        """The likeliest tokens, and the chosen one whether it is among them or not."""
+        found: dict[str, float | None] = {}
+        for token_id, value in ((token.token_id, token.logprob), *token.top_logprobs):
+            found.setdefault(token_text(self._tokenizer, token_id), value)
+        return found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -15,6 +18,8 @@ CONTEXT_TOKENS = 6
 """Prompt tokens that the first output tokens are decoded after, for their leading space."""
 MAX_HELD_TOKENS = 8
 """A character has at most 4 bytes, so more held tokens are broken bytes, not half a character."""
+_ONE_BYTE = re.compile("<0x([0-9A-F]{2})>")
+"""The token of a single byte, where a tokenizer falls back to those."""
 
 
 def load_tokenizer(model_dir: Path) -> Tokenizer:
@@ -60,10 +65,28 @@ class Detokeniser:
     def finish(self) -> str:
         """Whole characters still held at the end; an unfinished one is dropped.
 
-        Its bytes show as one mark; marks before it are bytes that never were a character.
+        Its bytes show as one mark; marks before it are bytes that never were a character. Where
+        each byte is a token, though, every byte beside an unfinished character shows as a mark.
         """
         shown, text = self._window()
-        return text[len(shown) :].removesuffix(HALF)
+        if not text.endswith(HALF):
+            return text[len(shown) :]
+        single = self._single_bytes()
+        if not single:
+            return text[len(shown) :].removesuffix(HALF)
+        before = self._decode(self._ids[self._start : len(self._ids) - len(single)])
+        whole = codecs.getincrementaldecoder("utf-8")("replace").decode(single)
+        return before[len(shown) :] + whole
+
+    def _single_bytes(self) -> bytes:
+        """The bytes of the held tokens at the end that stand for one byte each."""
+        found: list[int] = []
+        for token_id in reversed(self._ids[self._read :]):
+            one = _ONE_BYTE.fullmatch(self._tokenizer.id_to_token(token_id) or "")
+            if one is None:
+                break
+            found.append(int(one[1], 16))
+        return bytes(reversed(found))
 
     def _window(self) -> tuple[str, str]:
         """The window's text already shown, and with the tokens held."""
@@ -142,5 +165,39 @@ class AnswerText:
 
 
 def token_text(tokenizer: Tokenizer, token_id: int) -> str:
-    """One token alone, as log-probabilities name it."""
-    return tokenizer.decode([token_id], skip_special_tokens=False)
+    """One token alone, as log-probabilities name it.
+
+    Decoders that take a text's first space away would take the token's own: behind itself it
+    shows it.
+    """
+    once = tokenizer.decode([token_id], skip_special_tokens=False)
+    if HALF in once:
+        return once
+    return tokenizer.decode([token_id, token_id], skip_special_tokens=False)[len(once) :]
+
+
+def token_bytes(tokenizer: Tokenizer, token_id: int, text: str) -> bytes:
+    """The bytes of a token that shows as `text`: also where it is part of a character."""
+    if HALF not in text:
+        return text.encode()
+    name = tokenizer.id_to_token(token_id) or ""
+    one = _ONE_BYTE.fullmatch(name)
+    if one is not None:
+        return bytes([int(one[1], 16)])
+    letters = _byte_letters()
+    if all(letter in letters for letter in name):
+        return bytes(letters[letter] for letter in name)
+    return text.encode()
+
+
+@cache
+def _byte_letters() -> dict[str, int]:
+    """The letters by which byte-level tokenizers write bytes: printable ones stand for themselves.
+
+    The others are, in order, the letters from 256 on.
+    """
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + place): byte for place, byte in enumerate(rest)
+    }
