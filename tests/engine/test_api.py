@@ -233,6 +233,9 @@ async def test_metrics_carry_the_names_that_dashboards_know(tmp_path: Path) -> N
             "vllm:e2e_request_latency_seconds_count",
             "vllm:num_requests_running",
             "vllm:prompt_tokens_total",
+            "vllm:prefix_cache_queries_total",
+            "vllm:prefix_cache_hits_total",
+            "vllm:request_max_num_generation_tokens_sum",
             "homesplit:stall_seconds_count",
             "homesplit:stalled_seconds",
             "homesplit:handoff_seconds",
@@ -242,6 +245,9 @@ async def test_metrics_carry_the_names_that_dashboards_know(tmp_path: Path) -> N
             "homesplit:requests_inside_targets",
         ):
             assert name in page, name
+        # A prompt that takes minutes on a small box, and one whole prompt's wait, have buckets.
+        for name, le in (("time_to_first_token", "160.0"), ("inter_token_latency", "40.0")):
+            assert f'vllm:{name}_seconds_bucket{{le="{le}",model_name="tiny"}}' in page
 
 
 async def test_paths_and_methods_that_are_not_there_say_so_in_json(tmp_path: Path) -> None:

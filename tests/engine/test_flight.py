@@ -18,6 +18,7 @@ from homesplit_engine.wire.messages import (
     HandoffReport,
     HandoffSecret,
     HandoffTarget,
+    PrefillDone,
     Reserve,
     Reserved,
     SamplingParams,
@@ -249,6 +250,7 @@ async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it
     sending = Sending(request_id=wire_id, left_bytes=10**6)
     if told:
         flight.inbox.put_nowait(("a", wire_id, sending))
+    read(flight, wire_id, cached_tokens=1)
     say(flight, wire_id, 0)
     assert await first is not None
     second = asyncio.create_task(flight.next_piece())
@@ -257,8 +259,16 @@ async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it
     again = await base.sent.get()
     assert not again.handoff_follows and again.token_ids == [1, 2, 3, 10]
     assert "not a byte of it arrived" in base.faults[0] and len(base.slow) == 1
+    read(flight, again.request_id, cached_tokens=4)
     say(flight, again.request_id, 1)
     assert await second is not None
+    # What it had just read itself was no prefix of others.
+    assert flight.record("completed", None).cached_tokens == 1
+
+
+def read(flight: Flight, wire_id: str, *, cached_tokens: int) -> None:
+    done = PrefillDone(request_id=wire_id, queue_s=0.0, prefill_s=0.0, cached_tokens=cached_tokens)
+    flight.inbox.put_nowait(("a", wire_id, done))
 
 
 async def test_an_answer_that_came_in_time_is_heard_also_when_it_is_read_too_late() -> None:

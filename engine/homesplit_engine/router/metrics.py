@@ -11,13 +11,20 @@ from homesplit_engine.router.stalls import CAUSES, Cause
 from homesplit_engine.words import Timeline, inside_targets, itl_s, stalled_s, tpot_s, ttft_s
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20)
-# SGLang's finer inter-token buckets: vLLM's begin at 10 ms, too coarse for small models.
+_TTFT = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20),
+    *(40, 80, 160, 640, 2560),
+)
+# SGLang's finer inter-token buckets: vLLM's begin at 10 ms, too coarse for small models. A whole
+# prompt on a small box holds answers up for longer than SGLang's end.
 _ITL = (
     *(0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.06, 0.08),
-    *(0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8),
+    *(0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 80),
 )
-_SECONDS = (0.01, 0.03, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240)
+_SECONDS = (
+    *(0.01, 0.03, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240),
+    *(480, 960, 1920, 7680),
+)
 _TOKENS = tuple(2**power for power in range(18))
 
 
@@ -49,12 +56,14 @@ class Metrics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(name, text, ("model_name", *labels), registry=self.registry)
 
-        self._prompt = counter("vllm:prompt_tokens", "Prompt tokens of completed requests.")
+        self._prompt = counter("vllm:prompt_tokens", "Prompt tokens read, or found in a cache.")
         self._generated = counter("vllm:generation_tokens", "Tokens given out.")
         self._success = counter(
             "vllm:request_success", "Completed requests by reason.", "finished_reason"
         )
         self._cached = counter("vllm:prompt_tokens_cached", "Prompt tokens found in a cache.")
+        self._asked = counter("vllm:prefix_cache_queries", "Prompt tokens looked up in a cache.")
+        self._found = counter("vllm:prefix_cache_hits", "Prompt tokens found there.")
         self._ended = counter("homesplit:requests", "Requests by how they ended.", "outcome")
         self._served = counter("homesplit:served", "Requests by how they were served.", "served")
         self._ttft_met = counter("homesplit:requests_inside_ttft", "Requests inside TTFT target.")
@@ -88,6 +97,9 @@ class Metrics:
         self._decode = histogram("vllm:request_decode_time_seconds", "First to last.", _SECONDS)
         self._prompts = histogram("vllm:request_prompt_tokens", "Prompt tokens.", _TOKENS)
         self._answers = histogram("vllm:request_generation_tokens", "Answer tokens.", _TOKENS)
+        self._longest = histogram(
+            "vllm:request_max_num_generation_tokens", "Answer tokens, of each answer.", _TOKENS
+        )
         self._stall = histogram(
             "homesplit:stall_seconds", "Seconds of a request beyond the TPOT target.", _ITL, "mode"
         )
@@ -111,14 +123,22 @@ class Metrics:
         self._served.labels(self._model, record.served).inc()
         self._generated.labels(self._model).inc(record.output_tokens)
         self._moved.labels(self._model).inc(record.resubmitted)
+        if record.token_s:
+            self._read(record)
         if record.outcome != "completed":
             return
-        self._prompt.labels(self._model).inc(record.prompt_tokens)
-        self._cached.labels(self._model).inc(record.cached_tokens)
         self._success.labels(self._model, record.finish_reason or "stop").inc()
         self._prompts.labels(self._model).observe(record.prompt_tokens)
         self._answers.labels(self._model).observe(record.output_tokens)
+        self._longest.labels(self._model).observe(record.output_tokens)
         self._durations(record)
+
+    def _read(self, record: RequestRecord) -> None:
+        """A prompt was read to its end, whatever became of its answer."""
+        for counter in (self._prompt, self._asked):
+            counter.labels(self._model).inc(record.prompt_tokens)
+        for counter in (self._cached, self._found):
+            counter.labels(self._model).inc(record.cached_tokens)
 
     def _durations(self, record: RequestRecord) -> None:
         timeline = Timeline(

@@ -45,9 +45,10 @@ class Story:
         self.cached_tokens = max(self.cached_tokens, tokens)
 
     def prefilled(self, done: PrefillDone) -> None:
-        """Its prompt was read."""
-        self.cached(done.cached_tokens)
-        self._prefilled = self._prefilled or done
+        """Its prompt was read. Where it is read again, all of it may be there, and answer too."""
+        if self._prefilled is None:
+            self.cached(done.cached_tokens)
+            self._prefilled = done
 
     def committed(self) -> None:
         """Its hand-off was committed."""
