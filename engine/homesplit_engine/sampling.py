@@ -103,7 +103,9 @@ def _penalised(logits: torch.Tensor, row: Row) -> torch.Tensor:
 def _drawn(logits: torch.Tensor, row: Row) -> int:
     """Inverse of the cumulative distribution, most likely first, at this token's number."""
     params = row.params
-    values, ids = torch.sort(logits.double() / params.temperature, descending=True, stable=True)
+    # Below the greatest, so that however low the temperature is nothing becomes infinite.
+    cooled = (logits.double() - logits.max()) / params.temperature
+    values, ids = torch.sort(cooled, descending=True, stable=True)
     if params.top_k > 0:
         values, ids = values[: params.top_k], ids[: params.top_k]
     probabilities = torch.softmax(values, dim=-1)

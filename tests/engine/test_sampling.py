@@ -43,6 +43,10 @@ def drawn(logits: list[float], *, so_far: list[int] | None = None, **settings: A
         ({"min_p": 0.2}, {0, 1, 2}),
         ({"top_k": 4, "top_p": 0.8, "min_p": 0.3}, {0, 1}),
         ({"temperature": 0.01}, {0}),
+        ({"temperature": 1e-310}, {0}),
+        ({"temperature": 100.0, "top_p": 0.0}, {0}),
+        ({"temperature": 100.0, "min_p": 1.0}, {0}),
+        ({"top_k": 2**31}, {0, 1, 2, 3, 4}),
     ],
 )
 def test_only_what_a_setting_lets_through_is_drawn(
