@@ -6,6 +6,7 @@ Those of many rows want it laid out in panels; that copy is kept where there is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from homesplit_engine.compiled.panels import add_panel_product, can_panel, in_pa
 from homesplit_engine.compiled.products import add_product
 from homesplit_engine.compiled.rows import gate
 from homesplit_engine.compiled.vectors import LANES
+from homesplit_engine.experts import int8_of
 from homesplit_engine.int8 import Int8AsItLies, Int8InPairs
 from homesplit_engine.large_pages import LargePages
 
@@ -34,6 +36,9 @@ With vectors of 16 floats panels are the quicker for every number: one stream of
 """
 TORCH_ROWS = 128
 """Without panels torch's own product is quicker for more than so many."""
+
+LEFT_WIDE = 0.1
+"""What may stay wide beside int8 weights, as a share of them: what chooses among experts, say."""
 
 _HEADS = ("head", "lm_head")
 
@@ -193,9 +198,9 @@ def can_hasten(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def copy_fits(model: nn.Module, *, int8: bool = False) -> bool:
-    """Whether a copy of the linear layers' weights takes at most a quarter of the free memory."""
-    weights = [module.weight for module in model.modules() if type(module) is nn.Linear]
-    needed = sum(weight.numel() * (1 if int8 else weight.element_size()) for weight in weights)
+    """Whether a copy of the layers' weights takes at most a quarter of the free memory."""
+    linears = [module.weight for module in model.modules() if type(module) is nn.Linear]
+    needed = sum(_matrices(model).values()) if int8 else sum(weight.nbytes for weight in linears)
     return needed <= psutil.virtual_memory().available // 4
 
 
@@ -205,26 +210,62 @@ def hasten_linears(model: nn.Module, *, copy: bool) -> int:
     With `copy` the weights are kept in panels too, but for those of the model's head: of a prompt
     it sees one row.
     """
-    return _replace(model, FastLinear, copy=copy)
+    memory = LargePages()
+
+    def fast(child: nn.Module, copy: bool) -> nn.Module | None:
+        plain = type(child) is nn.Linear
+        return FastLinear(child, copy=copy, memory=memory) if plain else None
+
+    return _replace(model, fast, copy=copy)
 
 
 def quantise_linears(model: nn.Module, *, copy: bool) -> int:
-    """Replaces every plain linear layer of a model by an int8 one; returns how many.
+    """Replaces every layer of a model that has an int8 form; returns how many.
 
     `copy` as in `hasten_linears`.
     """
-    return _replace(model, Int8Linear, copy=copy)
+    memory = LargePages()
+
+    def narrow(child: nn.Module, copy: bool) -> nn.Module | None:
+        return int8_of(child, lambda linear: Int8Linear(linear, copy=copy, memory=memory))
+
+    return _replace(model, narrow, copy=copy)
 
 
-def _replace(model: nn.Module, new: type[FastLinear | Int8Linear], *, copy: bool) -> int:
+def left_wide(model: nn.Module) -> str | None:
+    """The kinds of layers that `quantise_linears` left as they were, unless these weigh little."""
+    left = _matrices(model)
+    done = [module for module in model.modules() if isinstance(module, Int8Linear)]
+    weights = sum(module.in_features * module.out_features for module in done)
+    return ", ".join(sorted(left)) if sum(left.values()) > LEFT_WIDE * weights else None
+
+
+def _matrices(model: nn.Module) -> dict[str, int]:
+    """By kind of layer: its weights in matrices, without those of tables that are looked up."""
+    found: dict[str, int] = {}
+    for module in model.modules():
+        if module is not model and not isinstance(module, nn.Embedding):
+            own = [one for one in module.parameters(recurse=False) if one.dim() > 1]
+            if own:
+                kind = type(module).__name__
+                found[kind] = found.get(kind, 0) + sum(one.numel() for one in own)
+    return found
+
+
+def _replace(
+    model: nn.Module, new: Callable[[nn.Module, bool], nn.Module | None], *, copy: bool
+) -> int:
+    """Puts what `new` makes of a layer in its place; returns how often it made something."""
     found = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) is nn.Linear
     ]
-    memory = LargePages()
+    replaced = 0
     with torch.inference_mode():
         for parent, name, child in found:
-            setattr(parent, name, new(child, copy=copy and name not in _HEADS, memory=memory))
-    return len(found)
+            made = new(child, copy and name not in _HEADS)
+            if made is not None:
+                setattr(parent, name, made)
+                replaced += 1
+    return replaced

@@ -21,6 +21,7 @@ from homesplit_engine.kernels import (
     can_hasten,
     copy_fits,
     hasten_linears,
+    left_wide,
     quantise_linears,
     why_no_int8,
 )
@@ -77,6 +78,12 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
     if weights == "int8":
         # Only now: what was compared above are the weights as they came.
         quantise_linears(model, copy=copy_fits(model, int8=True))
+        wide = left_wide(model)
+        if wide is not None:
+            raise ModelError(
+                f"{model_dir.name} has layers that have no int8 form here ({wide}); "
+                "leave the weights as they are"
+            )
     if isinstance(model, LeanModel):
         model.ready()
     loaded = LoadedModel(

@@ -60,6 +60,32 @@ def test_int8_weights_are_close_to_the_weights_they_came_from(folder: Path) -> N
     assert similar.min() > 0.9
 
 
+@pytest.mark.parametrize(
+    ("kind", "layers"),
+    # Three layers, and the head: four of GPT-2's; q, k, v, o and two of each of four experts.
+    [("gpt2", 13), ("qwen3_moe", 37), ("mixtral", 37)],
+)
+def test_layers_that_are_no_plain_linear_ones_are_int8_too(
+    tmp_path: Path, kind: str, layers: int
+) -> None:
+    folder = make_model(tmp_path, kind)
+    own: Any = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+    int8 = load_model(folder, device="cpu", dtype="float32", weights="int8")
+    assert kinds_in(int8, Int8Linear) == layers
+    with torch.inference_mode():
+        expected = own(torch.tensor([prompt_of(TOKENS)])).logits[0]
+    similar = torch.nn.functional.cosine_similarity(logits_of(int8), expected, dim=-1)
+    assert similar.median() > 0.98
+
+
+def test_a_model_most_of_which_would_stay_wide_is_refused_in_int8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("homesplit_engine.experts.Int8Experts", lambda *_given: None)
+    with pytest.raises(ModelError, match=r"no int8 form here \(MixtralExperts, MixtralTopKRouter"):
+        load_model(make_model(tmp_path, "mixtral"), device="cpu", dtype="float32", weights="int8")
+
+
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_row_through_int8_weights_is_the_same_whatever_the_other_rows_hold(quick: bool) -> None:
     torch.manual_seed(1)

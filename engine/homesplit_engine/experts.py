@@ -1,0 +1,56 @@
+"""Weights of 8 bits for what is no plain linear layer: a mixture's experts, GPT-2's layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+Quantise = Callable[[nn.Linear], nn.Module]
+
+
+class Int8Experts(nn.Module):
+    """One layer's experts, chosen and weighed as by transformers' own, one after another."""
+
+    def __init__(self, experts: Any, quantise: Quantise) -> None:
+        """Takes the weights out of `experts`, which keeps its way of gating."""
+        super().__init__()
+        self._gated: Callable[[torch.Tensor], torch.Tensor] = experts._apply_gate
+        self.gate_up = nn.ModuleList(quantise(_linear(one)) for one in experts.gate_up_proj)
+        self.down = nn.ModuleList(quantise(_linear(one)) for one in experts.down_proj)
+        experts.gate_up_proj = experts.down_proj = None
+
+    def forward(
+        self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    ) -> torch.Tensor:
+        """tokens x hidden -> the same."""
+        out = torch.zeros_like(hidden_states)
+        for number, (gate_up, down) in enumerate(zip(self.gate_up, self.down, strict=True)):
+            rows, places = torch.where(top_k_index == number)
+            if len(rows):
+                said = down(self._gated(gate_up(hidden_states[rows])))
+                out.index_add_(0, rows, said * top_k_weights[rows, places, None])
+        return out
+
+
+def int8_of(module: Any, quantise: Quantise) -> nn.Module | None:
+    """What takes the module's place; None where its weights stay as they are."""
+    if type(module) is nn.Linear:
+        return quantise(module)
+    if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
+        return quantise(_linear(module.weight.T.contiguous(), module.bias))
+    usual = getattr(module, "has_gate", False) and not (
+        module.has_bias or module.is_transposed or getattr(module, "has_post_expert_norm", False)
+    )
+    return Int8Experts(module, quantise) if usual else None
+
+
+def _linear(weight: torch.Tensor, bias: Any = None) -> nn.Linear:
+    with torch.device("meta"):
+        made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    made.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    if bias is not None:
+        made.bias = nn.Parameter(bias.detach(), requires_grad=False)
+    return made
