@@ -178,10 +178,15 @@ class Metrics:
             histogram.labels(self._model).observe(value)
 
     def page(self, workers: Iterable[tuple[str, bool, WorkerStatus | None]]) -> bytes:
-        """The text of `/metrics`, with each box's gauges as they stand now."""
+        """The text of `/metrics`, with each box's gauges as they stand now.
+
+        Of a box that is lost nothing stands: what it told last is not so any more.
+        """
+        for gauge in (self._running, self._waiting, self._kv, self._power):
+            gauge.clear()
         for box, usable, status in workers:
             self._alive.labels(self._model, box).set(int(usable))
-            if status is None:
+            if status is None or not usable:
                 continue
             self._running.labels(self._model, box).set(status.running)
             self._waiting.labels(self._model, box).set(status.waiting)
