@@ -369,7 +369,9 @@ class Flight:
 
     async def _refused(self, attempt: Attempt, box: str, refused: Refused) -> None:
         param = self.order.prompt_field
-        no_room = attempt.room_by_s is not None and box == attempt.decision.decode_box
+        # The box that only writes is asked for nothing but room, also where a commit came first.
+        placed = attempt.decision
+        no_room = placed.kind == "split" and box == placed.decode_box
         if no_room and refused.kind == "full":
             self._base.asked_for_room(box, full=True)
         match refused.kind:
