@@ -53,7 +53,7 @@ def test_a_prompt_that_was_read_counts_whatever_became_of_its_answer() -> None:
         "prompt_tokens": 10,
         "received_s": 0.0,
     }
-    begun = {"output_tokens": 2, "token_s": (0.1, 0.2), "cached_tokens": 4}
+    begun: dict[str, Any] = {"output_tokens": 2, "token_s": (0.1, 0.2), "cached_tokens": 4}
     for outcome in ("completed", "cancelled"):
         record = RequestRecord(request_id=outcome, outcome=outcome, **given, **begun)
         metrics.request(record, {})

@@ -81,7 +81,9 @@ def test_layers_that_are_no_plain_linear_ones_are_int8_too(
 def test_a_model_most_of_which_would_stay_wide_is_refused_in_int8(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("homesplit_engine.experts.Int8Experts", lambda *_given: None)
+    def none(_experts: Any, _quantise: Any) -> None: ...
+
+    monkeypatch.setattr("homesplit_engine.experts.Int8Experts", none)
     with pytest.raises(ModelError, match=r"no int8 form here \(MixtralExperts, MixtralTopKRouter"):
         load_model(make_model(tmp_path, "mixtral"), device="cpu", dtype="float32", weights="int8")
 
