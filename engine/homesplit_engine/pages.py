@@ -21,7 +21,6 @@ from hashlib import blake2b
 
 _USED, _FREE, _PROMISED, _CACHED = 0, 1, 2, 3
 _FREE_RUN = re.compile(rb"\x01+")
-_ANY_RUN = re.compile(rb"[\x01\x02\x03]+")
 
 
 class OutOfBlocks(Exception):
@@ -87,17 +86,21 @@ class BlockPool:
             self._users[block] += 1
 
     def allocate(self, count: int, *, after: int | None = None, room: int = 0) -> list[int]:
-        """`count` blocks, the first behind `after` if that is free, as few runs as possible.
+        """`count` blocks, the first behind `after` if that is free, as few runs as may be.
 
-        `room` blocks behind the last are promised to it. Raises OutOfBlocks.
+        Cached ones are given up only as far as free ones do not suffice, those unused longest
+        first. `room` blocks behind the last are promised to it. Raises OutOfBlocks.
         """
         if count > self.blocks_available:
             raise OutOfBlocks(f"{count} blocks asked for, {self.blocks_available} available")
         taken: list[int] = []
         at = -1 if after is None else after + 1
+        # What is promised behind `after` was promised to it.
+        open_ones = (_FREE, _PROMISED)
         while len(taken) < count:
-            if not (0 <= at < self.blocks_total and self._state[at] != _USED):
-                at = self._start_of_run(count - len(taken) + room)
+            if not (0 <= at < self.blocks_total and self._state[at] in open_ones):
+                at = self._start_of_run(count - len(taken), room)
+                open_ones = (_FREE,)
             self._seize(at)
             taken.append(at)
             at += 1
@@ -134,43 +137,30 @@ class BlockPool:
                 del self._block_of[value]
 
     def _seize(self, block: int) -> None:
-        self._cached.pop(block, None)
-        self.forget([block])
         self._state[block] = _USED
         self._users[block] = 1
         self._used += 1
 
-    def _start_of_run(self, want: int) -> int:
-        """The best place to start: a free run that is long enough, else where the oldest is."""
-        longest = 0
-        start = -1
+    def _start_of_run(self, want: int, room: int) -> int:
+        """The best place to start: a free run that is long enough, else the longest."""
+        self._give_up_cached(want - self._state.count(_FREE))
+        longest, start = 0, self._state.find(_PROMISED)
         for run in _FREE_RUN.finditer(self._state):
             length = run.end() - run.start()
-            if length >= want:
+            if length >= want + room:
                 return run.start()
             if length > longest:
                 longest, start = length, run.start()
-        if start >= 0 and not self._cached:
-            return start
-        if self._cached:
-            return self._start_around(next(iter(self._cached)), want, start, longest)
-        found = _ANY_RUN.search(self._state)
-        if found is None:
+        if start < 0:
             raise OutOfBlocks("no block is available")
-        return found.start()
+        return start
 
-    def _start_around(self, oldest: int, want: int, free_start: int, free_length: int) -> int:
-        """A start whose run takes in the block cached longest, unless free ones do better."""
-        first = oldest
-        while first > 0 and self._state[first - 1] in (_FREE, _CACHED) and oldest - first < want:
-            first -= 1
-        last = oldest
-        limit = min(self.blocks_total - 1, first + want - 1)
-        while last < limit and self._state[last + 1] in (_FREE, _CACHED):
-            last += 1
-        if last - first + 1 <= free_length:
-            return free_start
-        return max(first, last - want + 1)
+    def _give_up_cached(self, count: int) -> None:
+        """Makes so many cached blocks free, where there are as many: those unused longest."""
+        for _ in range(min(count, len(self._cached))):
+            block, _ = self._cached.popitem(last=False)
+            self.forget([block])
+            self._state[block] = _FREE
 
     def _promise(self, at: int, room: int) -> None:
         end = min(at + room, self.blocks_total)

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from homesplit.cli.plan_text import plan_lines
 from homesplit.core.candidates import Asked, arrangements, build_scene
-from homesplit.core.decide import decide
+from homesplit.core.decide import Thinking, decide
 from homesplit.core.elsewhere import Atlas
 from homesplit.core.flips import Position, find_flips
 from homesplit.core.plan_map import PlanMap
@@ -33,7 +33,7 @@ def test_a_capacity_holds_for_as_long_as_conversations_are_begun() -> None:
     asked = talking(1.0)
     scene = build_scene(asked)
     one = arrangements(asked, scene)[0]
-    effort = Effort(capacity_requests=60, capacity_rounds=5)
+    effort = Effort(capacity_requests=120, capacity_rounds=5)
     most = capacity(scene, one, asked.workload, asked.targets, effort)
     assert most > 1.0
     long = outlook(scene, one, at_rate(asked.workload, most), asked.targets, 120)
@@ -49,13 +49,15 @@ def test_a_rate_is_told_as_the_load_counts_it(turns: int, said: str) -> None:
 
 
 def test_what_is_offered_in_place_of_too_much_can_be_asked_as_it_is_told() -> None:
-    plan = decide(talking(20.0), QUICK)
+    # So many that their prefixes outgrow the memory: few would all be held.
+    many = Thinking(effort=structs.replace(QUICK.effort, requests=90), flips=False)
+    plan = decide(talking(20.0), many)
     assert plan.sustainable is False and plan.suited is not None
     assert f"conversations/s of {TURNS} turns" in plan.recommendation.sentence
     (line,) = (each for each in plan_lines(plan) if "--rate" in each)
     typed = float(line.rsplit(" ", 1)[1])
     assert typed == pytest.approx(plan.suited.rate_requests_per_s / TURNS, rel=1e-4)
-    again = decide(structs.replace(talking(typed), targets=plan.suited.targets), QUICK)
+    again = decide(structs.replace(talking(typed), targets=plan.suited.targets), many)
     assert again.sustainable
 
 

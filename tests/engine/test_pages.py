@@ -60,6 +60,49 @@ def test_the_block_unused_longest_is_evicted_first() -> None:
     assert [bool(pool.match([value])) for value in values] == [True, False, True]
 
 
+@pytest.mark.parametrize(("fresh", "room"), [(1, 0), (2, 0), (2, 2), (2, 9)])
+def test_a_prefix_used_lately_stays_whatever_lies_beside_the_oldest(fresh: int, room: int) -> None:
+    pool = BlockPool(8, 4)
+    served = {name: serve(pool, name, 2) for name in "abcd"}
+    for name in "acd":
+        assert serve(pool, name, 2) == 2
+    assert served == dict.fromkeys("abcd", 0)
+    serve(pool, "e", fresh, room=room)
+    # Of the oldest the end goes first: what is left of it is still a prefix.
+    left = {name: len(pool.match(prefix_of(name, 2))) for name in "abcd"}
+    assert left == {"a": 2, "b": 2 - fresh, "c": 2, "d": 2}
+
+
+def test_an_answer_grows_into_free_blocks_before_a_cached_one_is_given_up() -> None:
+    pool = BlockPool(4, 4)
+    first = pool.allocate(1)
+    serve(pool, "a", 1)
+    assert pool.allocate(2, after=first[-1]) == [2, 3]
+    assert len(pool.match(prefix_of("a", 1))) == 1
+    assert pool.allocate(1, after=3) == [1]
+    assert pool.match(prefix_of("a", 1)) == []
+
+
+def prefix_of(name: str, blocks: int) -> list[bytes]:
+    hashes = [chain_hash(name.encode(), [0])]
+    while len(hashes) < blocks:
+        hashes.append(chain_hash(hashes[-1], [0]))
+    return hashes
+
+
+def serve(pool: BlockPool, name: str, blocks: int, *, room: int = 0) -> int:
+    """A prompt of so many blocks comes and goes; how many of them were known."""
+    hashes = prefix_of(name, blocks)
+    known = pool.match(hashes)
+    pool.take(known)
+    after = known[-1] if known else None
+    held = known + pool.allocate(blocks - len(known), after=after, room=room)
+    for block, value in zip(held, hashes, strict=True):
+        pool.remember(block, value)
+    pool.release(held)
+    return len(known)
+
+
 def test_a_shared_block_stays_until_its_last_user_leaves() -> None:
     pool = BlockPool(2, 4)
     value = chain_hash(b"", [1, 2, 3, 4])
