@@ -102,23 +102,54 @@ def _penalised(logits: torch.Tensor, row: Row) -> torch.Tensor:
 
 def _drawn(logits: torch.Tensor, row: Row) -> int:
     """Inverse of the cumulative distribution, most likely first, at this token's number."""
-    params = row.params
     # Below the greatest, so that however low the temperature is nothing becomes infinite.
-    cooled = (logits.double() - logits.max()) / params.temperature
-    values, ids = torch.sort(cooled, descending=True, stable=True)
-    if params.top_k > 0:
-        values, ids = values[: params.top_k], ids[: params.top_k]
-    probabilities = torch.softmax(values, dim=-1)
+    cooled = (logits.double() - logits.max()) / row.params.temperature
+    for within in _LIKELY_NATS:
+        # In the order of their numbers, as the whole vocabulary would be.
+        ids = (cooled >= -within).nonzero().squeeze(-1)
+        token_id = _drawn_among(cooled, ids, row)
+        if token_id is not None:
+            return token_id
+    everything = torch.arange(len(cooled), device=cooled.device)
+    token_id = _drawn_among(cooled, everything, row)
+    assert token_id is not None, "the drawn token is among all"
+    return token_id
+
+
+_LIKELY_NATS = (8.0, 16.0)
+"""The likeliest tokens, by what they lie below the first at most: sorting the others, which are
+nearly all, takes longer than a small model's step."""
+
+
+def _drawn_among(cooled: torch.Tensor, ids: torch.Tensor, row: Row) -> int | None:
+    """The drawn token, if it is among `ids`, which are the likeliest; None where it may not be."""
+    params, index = row.params, len(row.token_ids) - row.prompt_tokens
+    values, order = torch.sort(cooled[ids], descending=True, stable=True)
     kept = len(values)
+    ends = kept == len(cooled)
+    if 0 < params.top_k <= kept:
+        values, kept, ends = values[: params.top_k], params.top_k, True
+    weights = values.exp()
+    whole = weights.sum() if ends else cooled.exp().sum()
+    if params.top_k > 0 and not ends:
+        return None  # how much they all weigh is not known
+    probabilities = weights / whole
+    cumulative = probabilities.cumsum(-1)
     if params.top_p < 1.0:
-        before = probabilities.cumsum(-1) - probabilities
+        before = cumulative - probabilities
+        ends = ends or float(cumulative[-1]) >= params.top_p
         kept = min(kept, max(1, int((before < params.top_p).sum())))
     if params.min_p > 0.0:
-        kept = min(kept, max(1, int((probabilities >= params.min_p * probabilities[0]).sum())))
-    cumulative = probabilities[:kept].cumsum(-1)
-    index = len(row.token_ids) - row.prompt_tokens
-    at = uniform(params.seed, index) * float(cumulative[-1])
-    return int(ids[min(kept - 1, int(torch.searchsorted(cumulative, at, right=True)))])
+        likely = int((probabilities >= params.min_p * probabilities[0]).sum())
+        ends = ends or likely < len(values)
+        kept = min(kept, max(1, likely))
+    if not ends and (params.top_p < 1.0 or params.min_p > 0.0):
+        return None
+    at = uniform(params.seed, index) * (float(cumulative[kept - 1]) if ends else 1.0)
+    if not ends and at >= float(cumulative[-1]):
+        return None
+    place = int(torch.searchsorted(cumulative[:kept], at, right=True))
+    return int(ids[order[min(kept - 1, place)]])
 
 
 def _with_logprobs(logits: torch.Tensor, token_id: int, count: int) -> Choice:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from homesplit_engine.sampling import Row, choose
+from homesplit_engine.sampling import Row, choose, uniform
 from homesplit_engine.wire.messages import SamplingParams
 
 HALVES = [math.log(share) for share in (0.5, 0.25, 0.125, 0.0625, 0.0625)]
@@ -53,6 +53,50 @@ def test_only_what_a_setting_lets_through_is_drawn(
     settings: dict[str, Any], allowed: set[int]
 ) -> None:
     assert drawn(HALVES, **settings) == allowed
+
+
+def plainly(logits: torch.Tensor, row: Row) -> int:
+    """The token by the definition: the whole vocabulary sorted, cut, and added up."""
+    params = row.params
+    values, ids = torch.sort(logits.double() / params.temperature, descending=True, stable=True)
+    count = params.top_k or len(values)
+    shares = torch.softmax(values[:count], dim=-1)
+    before = shares.cumsum(-1) - shares
+    allowed = (before < params.top_p) & (shares >= params.min_p * shares[0])
+    allowed[0] = True
+    added = shares[allowed].cumsum(-1)
+    at = uniform(params.seed, len(row.token_ids) - row.prompt_tokens) * float(added[-1])
+    return int(ids[min(len(added) - 1, int(torch.searchsorted(added, at, right=True)))])
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0, 12.0], ids=["flat", "usual", "steep"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"temperature": 3.0},
+        {"temperature": 0.2},
+        {"top_p": 0.9},
+        {"top_p": 0.9999999},
+        {"top_k": 5},
+        {"top_k": 700},
+        {"min_p": 0.05},
+        {"min_p": 1e-9},
+        {"top_k": 300, "top_p": 0.99, "min_p": 1e-4},
+    ],
+    ids=str,
+)
+def test_the_likeliest_alone_give_the_token_that_the_whole_vocabulary_gives(
+    settings: dict[str, Any], scale: float
+) -> None:
+    for seed in range(40):
+        # Rounded, so that many are alike.
+        logits = (torch.randn(900, generator=torch.Generator().manual_seed(seed)) * scale).round()
+        given: dict[str, Any] = {"max_tokens": 9, "temperature": 1.0, "seed": seed, **settings}
+        row = Row(params=SamplingParams(**given), token_ids=[0, 1], prompt_tokens=1)
+        (choice,) = choose(logits[None], [row])
+        assert choice is not None
+        assert choice.token_id == plainly(logits, row)
 
 
 def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
