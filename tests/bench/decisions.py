@@ -546,11 +546,15 @@ def errors_of(lines: Sequence[dict[str, Any]], key: str) -> list[float]:
 
 
 HISTORY = (
-    "equal/20mbit, 100mbit and 2.5gbe/bursts are of an earlier burst load, more than both can "
-    "carry; the other bursts are of one that they can. That a lead within what the calibration is "
-    "off by is a tie was learnt from these very cells, so they do not prove it: without it 34 of "
-    "the 40 reach 95 %. Unequal boxes' chat and bursts, and equal/1gbe and 10gbe/bursts, were "
-    "measured after a kernel had been mended, the rest before. The load `answers` was not measured."
+    "Equal boxes' 25 cells were measured on 2026-12-01 between 00:43 and 01:04, the machine at "
+    "rest, unequal boxes' 20 the day before beside other work, `answers` not among them; there "
+    "bursts and chat after a kernel had been mended, the rest before. That a lead within what the "
+    "calibration is off by is a tie was learnt from cells like these, so they do not prove it. The "
+    "equal boxes' calibration took atlas for 37 % slower while borea computes, which one short "
+    "moment told: a split that writes on atlas was predicted too slow by it (`answers`), and "
+    "replicas' TTFT too long (docs). It asks three times since; no cell is of after that. On 20 "
+    "Mbit/s the router gives hand-offs up that are not through in time, which the simulator "
+    "does not."
 )
 OF_BEFORE = (
     "{old} of the {all} cells are of before 2026-11-30 21:40: no calibration timed there what a "
