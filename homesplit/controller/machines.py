@@ -6,7 +6,6 @@ from typing import Any
 
 from homesplit.controller.base import Base, io_module, stage_module
 from homesplit.core import events
-from homesplit.core.machine import Address, FoundBox
 from homesplit.core.state import link_between
 from homesplit.errors import UsageError
 from homesplit.stages.context import Context
@@ -43,8 +42,9 @@ class Machines(Base):
 
     def add_box(self, text: str) -> None:
         """Add a machine by hand: it is tried at once, or when it is probed if nobody looks."""
+        named = self._typed.add if self._typed else stage_module("discover").typed_box
         try:
-            box = self._typed.add(text.strip()) if self._typed else _untried(text.strip())
+            box = named(text.strip())
         except UsageError as error:
             self.fail("discover", error)
             return
@@ -71,13 +71,3 @@ class Machines(Base):
             await stage_module("probe").probe(ctx, names)
 
         self.start("probe", work)
-
-
-def _untried(text: str) -> FoundBox:
-    user, host, port = io_module("target").split_target(text)
-    return FoundBox(
-        name=host,
-        addresses=(Address(address=host, port=port or 22),),
-        found_by=("typed",),
-        user=user,
-    )

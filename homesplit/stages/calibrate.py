@@ -77,14 +77,15 @@ async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> Calibr
         boxes: list[Calibration] = []
         missing: list[Unfitted] = []
         at_once: list[Timed] = []
+        ctx.emit(StageStarted(stage=STAGE, sentence="Timing the engine's steps."))
         try:
             for worker in before.workers:
+                at_once += await _at_once(ctx, server, before, seed)
                 fit = await _one_box(ctx, server, before, worker, seed + 1000 * len(boxes))
                 if isinstance(fit, Unfitted):
                     missing.append(fit)
                 else:
                     boxes.append(_keep(ctx, fit))
-                at_once += await _at_once(ctx, server, before, seed)
             at_once += await _at_once(ctx, server, before, seed)
             boxes = _together(ctx, boxes, at_once)
             timed = await _handoffs(ctx, server, before, seed)
@@ -104,7 +105,7 @@ async def calibrate(ctx: Context, target: Target, *, seed: int = SEED) -> Calibr
 async def _at_once(ctx: Context, server: Prepared, status: RouterStatus, seed: int) -> list[Timed]:
     """Both boxes at the same time for a moment; nothing where there are not two.
 
-    Asked for several times, far apart: what else the computer does may fill a moment.
+    Asked for before, between and after the boxes: what else the computer does may fill a moment.
     """
     if sum(worker.usable and worker.ready is not None for worker in status.workers) != 2:
         return []

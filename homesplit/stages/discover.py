@@ -37,6 +37,22 @@ _OVERFULL = (
 )
 
 
+def typed_box(target: str, *, why: str | None = None) -> FoundBox:
+    """A machine that the person named, before anybody tried it; `why` it can't be used yet.
+
+    Raises UsageError.
+    """
+    user, host, port = split_target(target)
+    return FoundBox(
+        name=host,
+        addresses=(Address(address=host, port=port or 22),),
+        found_by=("typed",),
+        usable=why is None,
+        why=why,
+        user=user,
+    )
+
+
 class Typed:
     """Machines that the person names while `watch` looks; it tries them with all the others."""
 
@@ -47,17 +63,9 @@ class Typed:
 
     def add(self, target: str) -> FoundBox:
         """The machine as it is listed until it has been tried; raises UsageError."""
-        user, host, port = split_target(target)
-        box = FoundBox(
-            name=host,
-            addresses=(Address(address=host, port=port or 22),),
-            found_by=("typed",),
-            usable=False,
-            why=BEING_TRIED,
-            user=user,
-        )
+        box = typed_box(target, why=BEING_TRIED)
         self.targets = tuple(dict.fromkeys((*self.targets, target)))
-        self._fresh[host] = box
+        self._fresh[box.name] = box
         self.on_news()
         return box
 

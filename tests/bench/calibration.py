@@ -32,7 +32,7 @@ from homesplit.stages.bench import Prepared, deployed, prepared, run_once
 from homesplit.stages.context import Context
 from homesplit.stages.plan import read_box, read_calibrations
 from homesplit.stages.serve import set_mode
-from tests.lab.api import RunningLab, running_lab
+from tests.lab.api import CORE_EACH, RunningLab, running_lab
 from tests.lab.road import Road, box_platform, fetch_packages
 
 BOXES = ("atlas", "borea")
@@ -152,9 +152,7 @@ def run_lab(args: argparse.Namespace) -> dict[str, Any]:
     """Two boxes, deployed and calibrated, then measured."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_lab(
-            2, "1gbe", cpu=("atlas=1@0", "borea=1@1"), memory=["4"], subnet=args.subnet
-        ) as lab,
+        running_lab(2, "1gbe", cpu=CORE_EACH, memory=["4"], subnet=args.subnet) as lab,
     ):
         fetch_packages(box_platform(lab, BOXES[0]))
         road = Road(lab, Path(folder) / "home")

@@ -61,7 +61,7 @@ from homesplit.stages.context import Context
 from homesplit.stages.plan import read_box, read_calibrations, read_handoffs
 from homesplit.stages.serve import set_mode
 from tests.bench.prediction import summary
-from tests.lab.api import RunningLab, running_lab
+from tests.lab.api import CORE_EACH, RunningLab, running_lab
 from tests.lab.road import Road, box_platform, fetch_packages
 
 RESULTS = Path(__file__).with_name("results")
@@ -69,7 +69,7 @@ LINES, TABLE = RESULTS / "decisions.jsonl", RESULTS / "decisions.md"
 BOXES = ("atlas", "borea")
 PAIR = ",".join(BOXES)
 MODEL = "smollm2-135m"
-PAIRS = {"equal": ("atlas=1@0", "borea=1@1"), "unequal": ("atlas=1@0", "borea=0.5@1")}
+PAIRS = {"equal": CORE_EACH, "unequal": ("atlas=1@0", "borea=0.5@1")}
 LINKS = ("20mbit", "100mbit", "1gbe", "2.5gbe", "10gbe")
 """From slow to fast: the router learns of a link that carries more than it knew, and takes one that
 carries less for a broken one. 10gbe is as good as unshaped here."""

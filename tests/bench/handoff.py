@@ -37,7 +37,6 @@ LAYERS, KV_HEADS, HEAD_DIM = 30, 3, 64
 FINGERPRINT = "bench"
 CHUNK_TOKENS = 256
 WAIT_S = 120.0
-CORES = ("atlas=1@0", "borea=1@1")
 
 
 def _ended(number: int, frame: object) -> None:
@@ -258,13 +257,13 @@ def _link(args: argparse.Namespace, link: str) -> dict[str, Any]:
     from homesplit_engine.wire.messages import HandoffSecret
     from homesplit_engine.wire.seal import new_seal_key
 
-    from tests.lab.api import running_lab
+    from tests.lab.api import CORE_EACH, running_lab
     from tests.lab.measure import round_trip_ms
 
     # Each box's own latency is half a round trip to a box that has as much.
     latency = [str(args.latency_ms)] if args.latency_ms else []
     with (
-        running_lab(2, link, cpu=CORES, latency=latency, subnet=args.subnet) as lab,
+        running_lab(2, link, cpu=CORE_EACH, latency=latency, subnet=args.subnet) as lab,
         tempfile.TemporaryDirectory() as folder,
     ):
         secret = Path(folder) / "secret.json"

@@ -28,15 +28,13 @@ from typing import Any
 from homesplit_probes import compute, memory
 from homesplit_probes.methods import usable_cores
 
-from tests.lab.api import RunningLab, running_lab
+from tests.lab.api import CORE_EACH, RunningLab, running_lab
 from tests.lab.measure import round_trip_ms
 from tests.lab.road import Road
 
 STREAM = Path(__file__).with_name("stream.c")
 PAIR = ("atlas", "borea")
 RATES = ("50mbit", "1gbe", "2.5gbe", "normal")
-CORES = ("atlas=1@0", "borea=1@1")
-"""Else both ends of one tool and one end of the other may sit on one core by chance."""
 DELAYS_MS = ("2", "10", "40")
 Ratios = dict[str, list[float]]
 _MORE_ROUNDS = 4
@@ -93,7 +91,7 @@ def _add(ratios: Ratios, name: str, value: float) -> None:
 
 def links(args: argparse.Namespace, ratios: Ratios) -> None:
     """The link probe beside iperf3, one stream each, both ways, at each rate."""
-    with running_lab(2, "loopback", cpu=CORES) as lab, tempfile.TemporaryDirectory() as folder:
+    with running_lab(2, "loopback", cpu=CORE_EACH) as lab, tempfile.TemporaryDirectory() as folder:
         road = Road(lab, Path(folder))
         for rate in args.rates.split(","):
             lab.set_rate(rate)

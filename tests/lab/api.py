@@ -19,6 +19,8 @@ from tests.lab.plan import UpOptions
 from tests.lab.records import DESK
 from tests.lab.store import CHECKOUT, Lab
 
+CORE_EACH = ("atlas=1@0", "borea=1@1")
+"""For `cpu`: else both ends of one program may sit on one core by chance, and of another not."""
 _numbers = itertools.count()
 
 
