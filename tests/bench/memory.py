@@ -77,6 +77,7 @@ def measure(requests: int, kernels: list[int]) -> dict[str, Any]:
 def _quarters(model: Path, requests: int) -> list[dict[str, Any]]:
     import torch
     from homesplit_engine.cache import KvPool
+    from homesplit_engine.heap import keep_freed_memory
     from homesplit_engine.model import load_model
     from homesplit_engine.pages import BlockPool
     from homesplit_engine.runner import Runner
@@ -84,6 +85,7 @@ def _quarters(model: Path, requests: int) -> list[dict[str, Any]]:
 
     torch.set_num_threads(1)
     loaded = load_model(model, device="cpu", dtype="float32")
+    keep_freed_memory()  # as a worker does
     pool = KvPool(
         loaded.kv_shape, blocks_total=BLOCKS, block_tokens=BLOCK_TOKENS, device=loaded.device
     )
