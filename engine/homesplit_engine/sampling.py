@@ -104,7 +104,8 @@ def _drawn(logits: torch.Tensor, row: Row) -> int:
     """Inverse of the cumulative distribution, most likely first, at this token's number."""
     # Below the greatest, so that however low the temperature is nothing becomes infinite.
     cooled = (logits.double() - logits.max()) / row.params.temperature
-    for within in _LIKELY_NATS:
+    # A GPU sorts all of them at once, and would have to be waited for to say how many are likely.
+    for within in _LIKELY_NATS if cooled.device.type == "cpu" else ():
         # In the order of their numbers, as the whole vocabulary would be.
         ids = (cooled >= -within).nonzero().squeeze(-1)
         token_id = _drawn_among(cooled, ids, row)
