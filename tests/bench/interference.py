@@ -1,14 +1,16 @@
 """What those who decode feel of long prompts that arrive back to back. Needs SmolLM2-135M.
 
-    python -m tests.bench.interference [--model DIR] [--streams N] [--seconds S] [--cpus 0,1]
-        [--prompt-tokens N] [--chunk-tokens N] [--modes split,colocated-chunked,…] [--json]
+    python -m tests.bench.interference [--model DIR] [--streams N] [--seconds S] [--turns N]
+        [--cpus 0,1] [--prompt-tokens N] [--chunk-tokens N] [--modes split,colocated-whole,…]
+        [--json]
 
 Two real workers, each pinned to one core. `streams` answers are being written on the decode
 box while prompts arrive, each when the one before has been read: in `split` the other box reads
 them and hands their KV over, in `colocated-*` the same box does. A gap is between the ends of
 two steps that gave a stream its tokens, by the worker's own clock; `quiet` is without prompts.
-The answers grow while they are written, and with them every step: so each gap is also set beside
-the median of its own few seconds, which leaves the growth out.
+The modes take turns, and each turn begins with new answers: they grow while they are written, and
+with them every step. Each gap is also set beside the median of its own few seconds, which leaves
+that growth out altogether.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +47,8 @@ def main() -> int:
     """Measure and print; returns the exit code."""
     args = _arguments()
     cpus = [int(cpu) for cpu in args.cpus.split(",")]
-    rows: list[dict[str, Any]] = []
+    modes: list[str] = args.modes.split(",")
+    bouts: dict[str, list[_Bout]] = {mode: [] for mode in modes}
     with tempfile.TemporaryDirectory() as folder:
         cpus_of = {"A": (cpus[0],), "B": (cpus[1],)}
         # Enough blocks for every prompt and stream of one mode; a prompt is never sent twice.
@@ -57,11 +61,13 @@ def main() -> int:
             block_tokens=16,
         )
         try:
-            for mode in args.modes.split(","):
-                rows.append(_Run(both, mode, args).measure())
-                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+            for turn, mode in itertools.product(range(args.turns), modes):
+                bouts[mode].append(_Run(both, mode, args).measure())
+                told = {"turn": turn, **_figures(mode, bouts[mode][-1:])}
+                print(json.dumps(told), file=sys.stderr, flush=True)
         finally:
             both.stop()
+    rows = [_figures(mode, bouts[mode]) for mode in modes]
     print(json.dumps({"modes": rows}) if args.json else "\n".join(_table(args, rows)))
     return 0
 
@@ -71,7 +77,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=models / "smollm2-135m")
     parser.add_argument("--streams", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of one turn of a mode")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--cpus", default="0,1", help="a core for each box")
     parser.add_argument("--prompt-tokens", type=int, default=2048)
     parser.add_argument("--chunk-tokens", type=int, default=128)
@@ -80,17 +87,28 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bout:
+    """One turn of a mode."""
+
+    gaps: list[tuple[float, float]]
+    """When a gap ended and how long it was, seconds."""
+    prompts_sent: int
+    prompts_read: int
+
+
 class _Run:
-    """One mode: streams on the decode box, prompts on the box that the mode says."""
+    """One turn of a mode: streams on the decode box, prompts on the box that the mode says."""
 
     _numbers = itertools.count()
+    # One for all: a prompt that a box has read before would be in its cache.
+    _random = random.Random(1)
 
     def __init__(self, both: Pair, mode: str, args: argparse.Namespace) -> None:
         self._pair = both
         self._mode = mode
         self._args = args
         self._chunk = None if mode.endswith("whole") else args.chunk_tokens
-        self._random = random.Random(1)
         self._streams: list[str] = []
         self._prompts: list[str] = []
         self._prompts_read = 0
@@ -99,7 +117,7 @@ class _Run:
     def _reader(self) -> WorkerProcess:
         return self._pair.a if self._mode == "split" else self._pair.b
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self) -> _Bout:
         """The gaps of all streams while prompts are being read."""
         writer = self._pair.b
         for box in (self._pair.a, self._pair.b):
@@ -113,7 +131,7 @@ class _Run:
             if self._mode != "quiet" and len(self._prompts) == self._prompts_read:
                 self._prompts.append(self._prompt())
             self._listen()
-        return self._figures(began_s)
+        return self._ended(began_s)
 
     def _stream(self) -> str:
         name = f"stream-{next(self._numbers)}"
@@ -143,27 +161,31 @@ class _Run:
         done = {one.request_id for one in _read_prompts(self._reader.heard)}
         self._prompts_read = sum(name in done for name in self._prompts)
 
-    def _figures(self, began_s: float) -> dict[str, Any]:
-        writer = self._pair.b
-        ended = list(_gaps(writer.heard, self._streams, began_s))
-        gaps = sorted(gap_s for _, gap_s in ended)
+    def _ended(self, began_s: float) -> _Bout:
+        gaps = list(_gaps(self._pair.b.heard, self._streams, began_s))
         for box in (self._pair.a, self._pair.b):
             for name in (*self._streams, *self._prompts):
                 box.send(Cancel(request_id=name))
             box.wait_until_free(WAIT_S)
-        if len(gaps) < 2:
-            raise SystemExit(f"{self._mode}: too few tokens in {self._args.seconds:.0f} s to tell")
-        cuts = statistics.quantiles(gaps, n=100, method="inclusive")
-        return {
-            "mode": self._mode,
-            "prompts_sent": len(self._prompts),
-            "prompts_read": self._prompts_read,
-            "gaps": len(gaps),
-            "itl_s": {"p50": cuts[49], "p90": cuts[89], "p99": cuts[98], "max": gaps[-1]},
-            "p99_by_p50": cuts[98] / cuts[49],
-            "p99_by_p50_of_its_seconds": _without_growth(ended),
-            "load": os.getloadavg()[0],
-        }
+        return _Bout(gaps=gaps, prompts_sent=len(self._prompts), prompts_read=self._prompts_read)
+
+
+def _figures(mode: str, bouts: Sequence[_Bout]) -> dict[str, Any]:
+    """What the turns of one mode say together."""
+    gaps = sorted(gap_s for bout in bouts for _, gap_s in bout.gaps)
+    if len(gaps) < 2:
+        raise SystemExit(f"{mode}: too few tokens in its time to tell")
+    cuts = statistics.quantiles(gaps, n=100, method="inclusive")
+    return {
+        "mode": mode,
+        "prompts_sent": sum(bout.prompts_sent for bout in bouts),
+        "prompts_read": sum(bout.prompts_read for bout in bouts),
+        "gaps": len(gaps),
+        "itl_s": {"p50": cuts[49], "p90": cuts[89], "p99": cuts[98], "max": gaps[-1]},
+        "p99_by_p50": cuts[98] / cuts[49],
+        "p99_by_p50_of_its_seconds": _without_growth([gap for bout in bouts for gap in bout.gaps]),
+        "load": os.getloadavg()[0],
+    }
 
 
 def _endless(tokens: int) -> dict[str, Any]:
@@ -209,7 +231,7 @@ def _without_growth(ended: Sequence[tuple[float, float]]) -> float:
 def _table(args: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = [
         f"{args.streams} streams, prompts of {args.prompt_tokens} tokens back to back, chunks of "
-        f"{args.chunk_tokens}; {args.seconds:.0f} s each; cores {args.cpus}",
+        f"{args.chunk_tokens}; {args.turns} turns of {args.seconds:.0f} s each; cores {args.cpus}",
         "",
         "| mode | prompts sent | read | gaps | ITL p50 ms | p90 | p99 | longest | p99 ÷ p50 "
         "| p99 ÷ p50 of its 5 s | p99 ÷ p50 without prompts |",

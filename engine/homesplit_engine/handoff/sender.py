@@ -165,7 +165,11 @@ class _Peer:
         except zmq.ZMQError:
             self.socket.close(linger=0)
             raise
-        self.socket.connect(target.endpoint)
+        try:
+            self.socket.connect(target.endpoint)
+        except zmq.ZMQError:
+            self.close()
+            raise
 
     def unacknowledged(self, upto: int) -> int:
         """How much of what was given up to then the peer has not got yet; 0 where it isn't told."""
