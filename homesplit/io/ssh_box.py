@@ -44,6 +44,8 @@ class SshBox(Box):
         self.at_work = 0
         """Commands of ours that were started and not let go yet."""
         self._closed_here = False
+        self._session_began = False
+        """Whether its server was asked for a session over this connection, granted or not."""
         self._refusal: str | None = None
         """What the server said last to a command's start, while it refuses one."""
 
@@ -120,7 +122,7 @@ class SshBox(Box):
                     raise
                 await asyncio.sleep(_AGAIN_S)
             else:
-                self._refusal = None
+                self._refusal, self._session_began = None, True
                 return process
 
     def _not_started(self) -> tuple[str, str]:
@@ -133,6 +135,7 @@ class SshBox(Box):
 
     async def forward(self, remote_host: str, remote_port: int) -> Forward:
         """Listen on a free loopback port here and carry it to `remote_host` as the box sees it."""
+        await self._begin_session()
         try:
             listener = await self.connection.forward_local_port(
                 "127.0.0.1", 0, remote_host, remote_port
@@ -144,6 +147,23 @@ class SshBox(Box):
                 f"no port could be forwarded: {error}.", where=self.name, do_next=AGAIN
             ) from error
         return _SshForward(listener)
+
+    async def _begin_session(self) -> None:
+        """Have the server send small packets at once, on this connection and those under it.
+
+        OpenSSH's sets TCP_NODELAY when a session begins. Where ports are forwarded alone it holds
+        each token of an answer back for as long as the one before is not acknowledged: up to 40 ms.
+        """
+        if self._tunnel is not None:
+            await self._tunnel._begin_session()
+        if self._session_began:
+            return
+        self._session_began = True
+        # A server that starts no command carries the port all the same.
+        with contextlib.suppress(OSError, asyncssh.Error, TimeoutError):
+            async with asyncio.timeout(_ASK_S):
+                session = await self.connection.create_process("true", request_pty=False)
+            session.close()
 
     async def forwards(self, port: int) -> bool:
         """Whether its SSH server carries this port of its loopback to this machine."""

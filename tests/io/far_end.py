@@ -41,8 +41,9 @@ class Asked:
 
 
 class _Server(asyncssh.SSHServer):
-    def __init__(self, live: list[asyncssh.SSHServerConnection]) -> None:
+    def __init__(self, live: list[asyncssh.SSHServerConnection], begun: list[str]) -> None:
         self._live = live
+        self._begun = begun
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
@@ -64,14 +65,16 @@ class _Server(asyncssh.SSHServer):
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> bool:
+        self._begun.append("forwarding")
         return True
 
 
-async def _sh(process: asyncssh.SSHServerProcess[bytes]) -> None:
+async def _sh(begun: list[str], process: asyncssh.SSHServerProcess[bytes]) -> None:
     """Run the command as sshd would, after what a start file prints.
 
     Without `process.redirect`, which ends the whole connection when a command stops reading.
     """
+    begun.append("session")
     process.stdout.write(b"\x1b[31mnoise of a start file {\n")
     child = await asyncio.create_subprocess_exec(
         "sh",
@@ -128,6 +131,8 @@ class Lab:
         default_factory=list[asyncssh.SSHServerConnection]
     )
     """Connections as the server sees them."""
+    begun: list[str] = field(default_factory=list[str])
+    """What was begun over them, in order: a session, or the forwarding of a connection."""
 
     def cut(self) -> None:
         """Break every connection, as a box does that goes away."""
@@ -147,14 +152,16 @@ async def serving(
     keys: Sequence[asyncssh.SSHKey],
     authorized: Path,
     live: list[asyncssh.SSHServerConnection] | None = None,
+    begun: list[str] | None = None,
 ) -> AsyncGenerator[int]:
+    told = [] if begun is None else begun
     server = await asyncssh.listen(
         "127.0.0.1",
         lab_port,
         server_host_keys=list(keys),
         authorized_client_keys=str(authorized),
-        server_factory=partial(_Server, [] if live is None else live),
-        process_factory=_sh,
+        server_factory=partial(_Server, [] if live is None else live, told),
+        process_factory=partial(_sh, told),
         encoding=None,
     )
     try:
@@ -177,7 +184,8 @@ async def far_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
     client_key.write_private_key(str(folder / ".ssh" / "id_ed25519"))
     paths = Paths(config=folder / "c", cache=folder / "k", data=folder / "d")
     live: list[asyncssh.SSHServerConnection] = []
-    async with serving(0, [host_key], folder / "authorized", live) as port:
-        made = Lab(port, host_key, client_key, folder, paths, live)
+    begun: list[str] = []
+    async with serving(0, [host_key], folder / "authorized", live, begun) as port:
+        made = Lab(port, host_key, client_key, folder, paths, live, begun)
         made.config(f"Host box\n  HostName 127.0.0.1\n  Port {port}\n  User owner\n")
         yield made

@@ -470,6 +470,28 @@ async def test_a_forwarded_port_leads_to_the_box_loopback(box: Box) -> None:
     server.close()
 
 
+async def test_each_server_on_the_way_begins_a_session_before_it_carries_a_port(lab: Lab) -> None:
+    """OpenSSH's sends small packets at once only from a connection's first session on."""
+    host = f"  HostName 127.0.0.1\n  Port {lab.port}\n  User owner\n"
+    lab.config(f"Host hop\n{host}Host inner\n{host}  ProxyJump hop\n")
+
+    async def hello(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(hello, "127.0.0.1", 0)
+    async with lab.connections(Asked()) as connections:
+        inner = await connections.connect("inner")
+        assert lab.begun == ["forwarding"]
+        for _ in range(2):
+            forward = await inner.forward("127.0.0.1", server.sockets[0].getsockname()[1])
+            reader, writer = await asyncio.open_connection("127.0.0.1", forward.port)
+            assert await reader.read() == b""
+            writer.close()
+            await forward.close()
+    server.close()
+    assert lab.begun == ["forwarding", "session", "session", "forwarding", "forwarding"]
+
+
 def test_targets_are_taken_apart() -> None:
     assert split_target("me@box:2222") == ("me", "box", 2222)
     assert split_target("[fe80::1%eth0]:22") == (None, "fe80::1%eth0", 22)
