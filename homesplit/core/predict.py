@@ -88,7 +88,12 @@ def outlook(
     if extent is not None:
         load = bounded_load(workload, extent)
         result = simulate(
-            scene, arrangement, load, until_s=load.seconds, ttft_target_s=targets.ttft_s
+            scene,
+            arrangement,
+            load,
+            until_s=load.seconds,
+            ttft_target_s=targets.ttft_s,
+            gives_up=True,
         )
         made = run_figures(result, load, targets)
     else:

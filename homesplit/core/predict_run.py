@@ -72,7 +72,9 @@ def _figures(
     scene: Scene, arrangement: Arrangement, workload: Workload, load: LoadPlan, seen: Window
 ) -> Figures:
     ttft_s = workload.targets.ttft_s
-    result = simulate(scene, arrangement, load, until_s=load.seconds, ttft_target_s=ttft_s)
+    result = simulate(
+        scene, arrangement, load, until_s=load.seconds, ttft_target_s=ttft_s, gives_up=True
+    )
     return run_figures(result, load, workload.targets, seen)
 
 

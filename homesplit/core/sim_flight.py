@@ -11,7 +11,7 @@ from homesplit.core.handoff import Handoff, Piece
 from homesplit.core.load import OfferedRequest
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Flight:
     """One request on its way."""
 

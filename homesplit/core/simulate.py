@@ -14,19 +14,22 @@ from homesplit_engine.policy import BoxView, Decision, Question, decide, resume
 from homesplit_engine.records import Outcome
 from homesplit_engine.request import Phase, Request
 from homesplit_engine.scheduler import PrefillWork
-from homesplit_engine.words import Timeline
+from homesplit_engine.words import Timeline, judgement
 from msgspec import Struct
 
 from homesplit.core.counted_blocks import PrefixNames
-from homesplit.core.handoff import MOST_OPENING, Piece, hand_over
+from homesplit.core.handoff import MOST_OPENING, Handoff, Piece
 from homesplit.core.load import LoadPlan, OfferedRequest
 from homesplit.core.scene import BLOCK_TOKENS, Arrangement, Scene
 from homesplit.core.sim_admission import SimAdmission
 from homesplit.core.sim_flight import Board, Flight, Held
+from homesplit.core.sim_line import Line, Patience
 from homesplit.core.sim_worker import SimWorker
 
 IDLE_WAIT_S = 0.25
 """As the worker's: how long it waits where it found nothing to compute and nobody wakes it."""
+SLOWLY_S = 0.5
+"""A hand-off that takes longer may be one of a queue that nobody waits for."""
 LOOP_TOKENS = 500
 """Prompts of up to about so many tokens (2,000 characters) the router tokenises at once, one after
 the other; longer ones in a thread."""
@@ -48,6 +51,18 @@ class SimResult(Struct, frozen=True, kw_only=True):
 
     records: tuple[SimRecord, ...]
     window_s: float
+    hopeless: bool = False
+    """Broken off because too many had missed already: then nothing but that is known."""
+
+
+class Bound(Struct, frozen=True, kw_only=True):
+    """A run is of no more interest once more than `most` are outside these targets."""
+
+    ttft_s: float | None
+    tpot_s: float | None
+    most: float
+    from_s: float = 0.0
+    """Counted are those that were sent from then on."""
 
 
 class Simulation:
@@ -63,6 +78,8 @@ class Simulation:
         until_s: float | None = None,
         ttft_target_s: float | None = None,
         leaps: bool = True,
+        gives_up: bool = False,
+        bound: Bound | None = None,
     ) -> None:
         self.scene = scene
         self.setting = arrangement.setting
@@ -70,9 +87,11 @@ class Simulation:
         self.enough = enough
         self.until_s = float("inf") if until_s is None else until_s
         longest = max((r.prompt_tokens + r.output_tokens for r in load.requests), default=1)
-        shared = any(
-            len(request.prompt) > 1 or request.shared_group is not None for request in load.requests
-        )
+        self.bound = bound
+        self.missed = 0
+        self.hopeless = False
+        self.gives_up = gives_up
+        shared = _have_prefixes(load) or (gives_up and _sent_slowly(scene, arrangement, load))
         self.shared = shared
         self.names = PrefixNames(BLOCK_TOKENS)
         self.boxes = {
@@ -100,7 +119,10 @@ class Simulation:
         self.rate = {pair: wire.bytes_per_s for pair, wire in scene.wires.items()}
         self.alike: dict[bool, Decision] = {}
         self.reading_rates: dict[tuple[str, int], float] = {}
-        self.free_s = dict.fromkeys(scene.wires, 0.0)
+        layers = scene.shape.layers
+        self.lines = {pair: Line(wire, layers) for pair, wire in scene.wires.items()}
+        self.patience: dict[int, Patience] = {}
+        """By request whose hand-off is waited for."""
         self.kv_bytes_per_token = scene.shape.kv_bytes_per_token(scene.kv_dtype)
         self.state_bytes = scene.shape.state_bytes(scene.kv_dtype)
         self.events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -149,10 +171,12 @@ class Simulation:
     def _received(self, flight: Flight, now_s: float) -> None:
         """Tokenised in turn by the router's one event loop; long prompts beside it, in threads."""
         if self.shared:
-            flight.tokens = self._tokens(flight.offered)
+            runs = _runs(flight.offered)
+            flight.tokens = []
+            for value, count in runs:
+                flight.tokens += [value] * count
             # Answers are zeros here, so that their blocks are known beforehand too.
-            answer = [0] * flight.offered.output_tokens
-            flight.hashes = self.names.of(flight.tokens + answer)
+            flight.hashes = self.names.of_runs([*runs, (0, flight.offered.output_tokens)])
         count = flight.prompt_tokens
         took_s = self.scene.tokenising_s(count)
         ready_s = now_s + took_s
@@ -160,22 +184,11 @@ class Simulation:
             ready_s = self.loop_free_s = max(now_s, self.loop_free_s) + took_s
         self._at(ready_s + self.scene.router_s, lambda then_s: self._place(flight, then_s))
 
-    def _tokens(self, request: OfferedRequest) -> list[int]:
-        tokens: list[int] = []
-        replies = list(request.replies)
-        for part in request.prompt:
-            tokens.extend([part.seed & 0x7FFFFFFF] * part.tokens)
-            if replies and part.seed + 1 == replies[0].seed:
-                reply = replies.pop(0)
-                # The engine's own answers are what is cached, and the model writes zeros.
-                tokens.extend([0] * reply.tokens)
-        return tokens
-
     def run(self) -> SimResult:
         """Run until everything that was offered has ended, or enough has."""
         boxes, events, done, never = tuple(self.boxes.values()), self.events, self.done, math.inf
         enough = never if self.enough is None else self.enough
-        while len(done) < enough:
+        while len(done) < enough and not self.hopeless:
             step, ends_s = None, never
             for box in boxes:
                 if box.plan is not None and (step is None or box.end_s < ends_s):
@@ -356,7 +369,7 @@ class Simulation:
         """The share of a box's computing that the KV takes which comes now."""
         share = 0.0
         for sender, pair, wire in self.fed[box.name]:
-            if self.free_s[pair] > now_s:
+            if self.lines[pair].free_s > now_s:
                 share += wire.opening(wire.bytes_per_s)
             elif sender.handing > 0:
                 tokens_per_s = self._reading_rate(sender.name, sender.handing) / sender.sending
@@ -383,8 +396,10 @@ class Simulation:
         outcome = box.finish(plan, read)
         for done in outcome.prefilled:
             flight = self.flights[done.request_id]
-            flight.queue_s, flight.prefill_s = done.queue_s, done.prefill_s
-            flight.cached_tokens = done.cached_tokens
+            if flight.prefill_s is None:
+                # Where it is read again, all of it may be there, and answer too.
+                flight.queue_s, flight.prefill_s = done.queue_s, done.prefill_s
+                flight.cached_tokens = done.cached_tokens
             self.board.read(flight)
             self.admission.first_token(flight.offered.id, now_s)
         for ended in outcome.ended:
@@ -419,31 +434,103 @@ class Simulation:
         flight.pieces.append(Piece(start_s=start_s, end_s=end_s, bytes=count))
 
     def _hand_over(self, flight: Flight, box: SimWorker, now_s: float) -> None:
-        pair = (flight.prefill_box, flight.decode_box)
-        request_id = str(flight.offered.id)
-        made = hand_over(
-            flight.pieces,
-            self.scene.wires[pair],
-            layers=self.scene.shape.layers,
-            free_s=max(self.free_s[pair], flight.room_known_s),
-        )
-        self.free_s[pair] = made.wire_end_s
-        flight.handoff = made
+        line = self.lines[flight.prefill_box, flight.decode_box]
+        made = line.send(flight)
+        self._is_sent(flight, made, box, now_s)
+        if self.gives_up and made.commit_s > now_s:
+            patience = self.patience[flight.offered.id] = Patience(line, flight, now_s)
+            self._look_later(flight, patience, now_s)
+
+    def _is_sent(self, flight: Flight, made: Handoff, box: SimWorker, now_s: float) -> None:
+        """What follows from when its KV will be through, as far as is known now."""
         if self.fed[flight.decode_box] and made.wire_end_s > now_s:
             # From now on it comes as quickly as the link carries it, and then no more.
             receiver = self.boxes[flight.decode_box]
             self._look_anew(receiver, now_s)
             self._at(made.wire_end_s, lambda then_s: self._look_anew(receiver, then_s))
         commit_s = max(now_s, made.commit_s)
-        self._at(commit_s, lambda then_s: self._commit(flight, box, request_id, then_s))
+        self._at(commit_s, lambda then_s: self._commit(flight, made, box, then_s))
+
+    def _send_no_more(self, flight: Flight, now_s: float) -> None:
+        """What has not left yet does not leave any more, and who waits behind goes sooner."""
+        line = self.lines.get((flight.prefill_box, flight.decode_box))
+        if line is None:
+            return
+        box = self.boxes[flight.prefill_box]
+        for other in line.dropped(flight, now_s):
+            if other.handoff is not None:
+                self._is_sent(other, other.handoff, box, now_s)
+
+    # ------------------------------------------------------------------ giving hand-offs up
+
+    def _look_later(self, flight: Flight, patience: Patience, now_s: float) -> None:
+        when_s = patience.next_look_s(now_s, self._read_again_s(flight))
+        if flight.handoff is not None and when_s < flight.handoff.commit_s:
+            self._at(when_s, lambda then_s: self._look(flight, patience, then_s))
+
+    def _look(self, flight: Flight, patience: Patience, now_s: float) -> None:
+        """As the router does with each word of the sender's, and when the time is over."""
+        if self.patience.get(flight.offered.id) is not patience:
+            return
+        if patience.is_over(now_s, self._read_again_s(flight)):
+            self._go_on_elsewhere(flight, now_s)
+        else:
+            self._look_later(flight, patience, now_s)
+
+    def _read_again_s(self, flight: Flight) -> float:
+        """What its prompt would wait and be read for where it would go on now."""
+        views = self._views(flight)
+        again = resume(self.setting, views, "")
+        assert again is not None
+        waiting = next(v.pending_prefill_tokens for v in views if v.box == again.prefill_box)
+        rate = self._reading_rate(again.prefill_box, flight.prompt_tokens)
+        return (waiting + flight.prompt_tokens) / rate
+
+    def _go_on_elsewhere(self, flight: Flight, now_s: float) -> None:
+        """The hand-off is given up: prompt and first token are read where the engine's rule says.
+
+        The box that read the prompt still has it among its prefixes.
+        """
+        request_id, boxes = str(flight.offered.id), self._forgotten(flight, now_s)
+        self.board.leave(request_id)
+        decision = resume(self.setting, self._views(flight), "the hand-off was given up")
+        assert decision is not None
+        flight.prefill_box = flight.decode_box = decision.prefill_box
+        flight.handoff, flight.pieces = None, []
+        request = self._request(flight, decision.chunk_tokens, now_s)
+        request.tokens += [0] * len(flight.token_s)
+        flight.unread = len(request.tokens)
+        self._submit(flight, request, now_s)
+        for box in boxes:
+            self._wake(box, now_s)
+
+    def _forgotten(self, flight: Flight, now_s: float) -> list[SimWorker]:
+        """Both boxes forget the request and free its blocks."""
+        if not flight.prefill_box:
+            return []
+        self.patience.pop(flight.offered.id, None)
+        self._send_no_more(flight, now_s)
+        names = dict.fromkeys((flight.prefill_box, flight.decode_box))
+        boxes = [self.boxes[name] for name in names]
+        for box in boxes:
+            box.interrupt(now_s)
+            if flight.written_s is box.told_s:
+                # The steps before the one that is under way are over, and their tokens told.
+                flight.take_tokens()
+                flight.token_s += box.before_last(self.scene.back_s)
+            box.cancel(str(flight.offered.id))
+        return boxes
 
     def _look_anew(self, box: SimWorker, now_s: float) -> None:
         """What slows the box's steps is another from now on: it counts from its next step."""
         box.interrupt(now_s)
 
-    def _commit(self, flight: Flight, sender: SimWorker, request_id: str, now_s: float) -> None:
-        if flight.outcome is not None:
+    def _commit(self, flight: Flight, made: Handoff, sender: SimWorker, now_s: float) -> None:
+        if flight.outcome is not None or flight.handoff is not made:
             return
+        request_id = str(flight.offered.id)
+        self.patience.pop(flight.offered.id, None)
+        self.lines[flight.prefill_box, flight.decode_box].committed(flight)
         sender.scheduler.handoff_ended(request_id)
         if sender.plan is None:
             self._begin(sender, now_s)
@@ -454,22 +541,10 @@ class Simulation:
         self._wake(receiver, now_s)
 
     def _given_up(self, flight: Flight, now_s: float) -> None:
-        """The user closes the connection: both boxes forget the request and free its blocks."""
+        """The user closes the connection."""
         if flight.outcome is not None:
             return
-        request_id, placed = str(flight.offered.id), flight.prefill_box != ""
-        pair = (flight.prefill_box, flight.decode_box)
-        if flight.handoff is not None and self.free_s[pair] == flight.handoff.wire_end_s:
-            # What has not left yet does not leave any more.
-            self.free_s[pair] = min(self.free_s[pair], now_s)
-        boxes = [self.boxes[name] for name in dict.fromkeys(pair)] if placed else []
-        for box in boxes:
-            box.interrupt(now_s)
-            if flight.written_s is box.told_s:
-                # The steps before the one that is under way are over, and their tokens told.
-                flight.take_tokens()
-                flight.token_s += box.before_last(self.scene.back_s)
-            box.cancel(request_id)
+        boxes = self._forgotten(flight, now_s)
         self._end(flight, "cancelled", now_s)
         for box in boxes:
             self._wake(box, now_s)
@@ -488,11 +563,23 @@ class Simulation:
         flight.tokens, flight.hashes, flight.token_s, flight.pieces = [], [], [], []
         self.admission.first_token(flight.offered.id, now_s)
         self.done.append(flight)
+        if self.bound is not None:
+            self._count(flight, self.bound)
         # Who asked goes on once the end has come to them.
         heard_s = now_s + self.scene.back_s
         for follower in self.followers.pop(flight.offered.id, ()):
             if heard_s + follower.pause_s < self.until_s:
                 self._send(follower, heard_s + follower.pause_s)
+
+    def _count(self, flight: Flight, bound: Bound) -> None:
+        """Whether it missed, which may be one too many."""
+        if flight.sent_s < bound.from_s or flight.outcome == "cancelled":
+            return
+        inside = judgement(
+            _timeline(flight), ttft_target_s=bound.ttft_s, tpot_target_s=bound.tpot_s
+        )
+        self.missed += inside is False
+        self.hopeless = self.missed > bound.most
 
     # ------------------------------------------------------------------ result
 
@@ -500,16 +587,7 @@ class Simulation:
         ordered = sorted(self.done, key=lambda flight: flight.offered.id)
         records = tuple(
             SimRecord(
-                timeline=Timeline(
-                    request_id=str(flight.offered.id),
-                    outcome=flight.outcome or "failed",
-                    start_s=flight.sent_s,
-                    token_s=flight.told_s,
-                    prompt_tokens=flight.prompt_tokens,
-                    output_tokens=len(flight.told_s),
-                    class_name=flight.offered.class_,
-                    end_s=_left_s(flight),
-                ),
+                timeline=_timeline(flight),
                 queue_s=flight.queue_s,
                 prefill_s=flight.prefill_s,
                 handoff_s=flight.handoff.total_s if flight.handoff else None,
@@ -518,7 +596,47 @@ class Simulation:
             )
             for flight in ordered
         )
-        return SimResult(records=records, window_s=self.now_s)
+        return SimResult(records=records, window_s=self.now_s, hopeless=self.hopeless)
+
+
+def _runs(request: OfferedRequest) -> list[tuple[int, int]]:
+    """The prompt's tokens, as (value, how many in a row)."""
+    found: list[tuple[int, int]] = []
+    replies = list(request.replies)
+    for part in request.prompt:
+        found.append((part.seed & 0x7FFFFFFF, part.tokens))
+        if replies and part.seed + 1 == replies[0].seed:
+            # The engine's own answers are what is cached, and the model writes zeros.
+            found.append((0, replies.pop(0).tokens))
+    return found
+
+
+def _have_prefixes(load: LoadPlan) -> bool:
+    return any(
+        len(request.prompt) > 1 or request.shared_group is not None for request in load.requests
+    )
+
+
+def _sent_slowly(scene: Scene, arrangement: Arrangement, load: LoadPlan) -> bool:
+    """Whether hand-offs may be given up, so that prompts are looked for where they were read."""
+    if arrangement.mode not in ("split", "auto"):
+        return False
+    longest = max((request.prompt_tokens for request in load.requests), default=0)
+    count = scene.shape.handoff_bytes(longest, scene.kv_dtype)
+    return any(wire.seconds(count) > SLOWLY_S for wire in scene.wires.values())
+
+
+def _timeline(flight: Flight) -> Timeline:
+    return Timeline(
+        request_id=str(flight.offered.id),
+        outcome=flight.outcome or "failed",
+        start_s=flight.sent_s,
+        token_s=flight.told_s,
+        prompt_tokens=flight.prompt_tokens,
+        output_tokens=len(flight.told_s),
+        class_name=flight.offered.class_,
+        end_s=_left_s(flight),
+    )
 
 
 def _left_s(flight: Flight) -> float | None:
@@ -537,13 +655,25 @@ def simulate(
     enough: int | None = None,
     until_s: float | None = None,
     ttft_target_s: float | None = None,
+    gives_up: bool = False,
+    bound: Bound | None = None,
 ) -> SimResult:
     """Run `load` through `arrangement`.
 
     `enough` ends a closed loop after so many requests; from `until_s` on, no user asks the
     next question, as in a measured run. With a TTFT target the router refuses under overload.
+    Where it `gives_up`, hand-offs end as in service once they take too long, and their answers go
+    on elsewhere; else each is waited for, so that a slower link is never the better one. With a
+    `bound` the run ends where it is plain that it lies outside.
     """
     sent = scene.sending(arrangement.setting.kv_wire)
     return Simulation(
-        sent, arrangement, load, enough=enough, until_s=until_s, ttft_target_s=ttft_target_s
+        sent,
+        arrangement,
+        load,
+        enough=enough,
+        until_s=until_s,
+        ttft_target_s=ttft_target_s,
+        gives_up=gives_up,
+        bound=bound,
     ).run()

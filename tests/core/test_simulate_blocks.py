@@ -47,6 +47,9 @@ def test_names_are_equal_where_the_engines_hashes_are(first: list[int], second: 
     assert [len(each) for each in made] == [len(each) for each in hashes]
     for at in range(min(map(len, made))):
         assert (made[0][at] == made[1][at]) == (hashes[0][at] == hashes[1][at])
+    # However a prompt's parts are cut, it is the same prompt.
+    assert names.of_runs((token, 1) for token in second) == made[1]
+    assert PrefixNames(4).of_runs((token, 1) for token in first) == PrefixNames(4).of(first)
 
 
 def _hashes(tokens: list[int]) -> list[bytes]:

@@ -100,9 +100,17 @@ def test_who_gives_up_in_time_counts_neither_way_and_who_is_driven_away_as_misse
     link=st.floats(1e6, 1e10),
     memory=st.integers(1200, 40_000),
     turns=st.integers(1, 3),
+    gives_up=st.booleans(),
 )
 def test_nothing_is_held_after_the_last_answer(
-    mode: Mode, style: str, share: float, after_s: float, link: float, memory: int, turns: int
+    mode: Mode,
+    style: str,
+    share: float,
+    after_s: float,
+    link: float,
+    memory: int,
+    turns: int,
+    gives_up: bool,
 ) -> None:
     """Whatever is cancelled when: no block, seat or queue stays taken, and every request ends."""
     workload = structs.replace(work(share, after_s, rate=2.0), turns=turns)
@@ -111,7 +119,11 @@ def test_nothing_is_held_after_the_last_answer(
     boxes = tuple(structs.replace(b, kv_tokens=max(memory, 700 * turns)) for b in scene.boxes)
     plan = plan_load(workload, seed=2, seconds=6.0)
     made = Simulation(
-        structs.replace(scene, boxes=boxes), arranged(asked, mode, style), plan, enough=None
+        structs.replace(scene, boxes=boxes),
+        arranged(asked, mode, style),
+        plan,
+        enough=None,
+        gives_up=gives_up,
     )
     result = made.run()
     assert len(result.records) == _offered(plan)
