@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from homesplit_engine.words import Figures, Percentiles, figures
 from msgspec import Struct, structs
 
-from homesplit.core.load import Extent, LoadPlan, bounded_load, plan_load
+from homesplit.core.conversing import TIMES, converses, flooded, going_on, turn_s
+from homesplit.core.load import Extent, LoadPlan, OfferedRequest, bounded_load, plan_load
 from homesplit.core.plan import MeasuredFigures, ModePrediction, Spread, StallFigures
 from homesplit.core.scene import Arrangement, Scene
-from homesplit.core.simulate import SimResult, simulate
+from homesplit.core.simulate import Bound, SimResult, simulate
 from homesplit.core.window import Window, window
 from homesplit.core.workload import Arrivals, Targets, Workload
 
 SEED = 20_261
 FLOOD_USERS = 48
 """For each box: more than most have room for at once."""
-CONVERSING = 3
-"""An open load of conversations takes at most so many times as many requests: with fewer, most are
-over before as many conversations go on at once as its rate brings."""
+BEYOND_FLOOD = 1.1
+"""A flood is worked off in batches; a rate that comes evenly may be somewhat higher."""
+FIRST_USERS = 12
+"""For each box: so many conversations at once tell where to begin to look for the most."""
+HIGHER = 1.5
+SURER = 3
+"""So many times as many requests tell whether a rate of conversations lasts: what waits grows
+slowly, and makes them outgrow the memory in which their beginnings are kept."""
+LOWER = 0.88
+"""The next rate where one does not last; so often at the most."""
+TRIES = 6
+LUCK = 1.25
+"""No more than so many times the requests that a rate brings come by chance."""
 CAPACITY_ATTAINMENT = 0.90
 """DistServe's: the highest rate at which so many requests are inside both targets."""
 
@@ -58,22 +72,30 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
 
 def load_of(workload: Workload, requests: int, *, seed: int = SEED) -> tuple[LoadPlan, int | None]:
-    """About so many requests of the load; a closed loop gets the number that ends it."""
+    """About so many requests of the load.
+
+    A closed loop gets the number that ends it: two for each user at the least.
+    """
     arrivals = workload.arrivals
     if arrivals.kind == "closed":
         users = arrivals.users or 1
+        requests = max(2 * users, requests)
         chats = max(4, -(-requests // (users * workload.turns)))
         plan = plan_load(workload, seed=seed, seconds=max(chats * workload.turns / 20.0, 0.05))
-        return plan, min(requests, max(2 * users, requests))
+        return plan, requests
+    return plan_load(workload, seed=seed, seconds=_seconds(workload, requests)), None
+
+
+def _seconds(workload: Workload, requests: int) -> float:
+    """How long an open load offers about so many requests, in whole bursts where it has any."""
+    arrivals = workload.arrivals
     rate = (arrivals.rate_requests_per_s or 1.0) * workload.turns
-    requests *= min(workload.turns, CONVERSING)
     seconds = requests / rate
     if arrivals.pattern == "on_off":
         period_s = arrivals.on_s + arrivals.off_s
         seconds = max(2.0, round(seconds / arrivals.on_s)) * period_s
         seconds = min(seconds, 8.0 * requests / rate + period_s)
-    plan = plan_load(workload, seed=seed, seconds=seconds)
-    return plan, None
+    return seconds
 
 
 def outlook(
@@ -97,13 +119,11 @@ def outlook(
         )
         made = run_figures(result, load, targets)
     else:
-        load, enough = load_of(workload, requests)
-        result = simulate(scene, arrangement, load, enough=enough, ttft_target_s=targets.ttft_s)
+        load, result = _going_on(scene, arrangement, workload, targets, requests)
         # Where waiting breaks no target, only the time to work everything off tells what was not
         # sustained.
         patient = targets.ttft_s is None
-        window_s = result.window_s if load.closed or patient else load.seconds
-        made = _sum(result, targets, window_s)
+        made = _sum(result, targets, result.window_s if load.closed or patient else load.seconds)
     timelines = [record.timeline for record in result.records]
     writing = sum(t.token_s[-1] - t.token_s[0] for t in timelines if len(t.token_s) > 1)
     return Outlook(
@@ -116,6 +136,45 @@ def outlook(
         keeps_up=load.closed or extent is not None or _keeps_up(result, load.seconds),
         doubt=max((box.cost.fit.error_p50 for box in scene.boxes if box.cost.fit), default=0.0),
     )
+
+
+def _going_on(
+    scene: Scene,
+    arrangement: Arrangement,
+    workload: Workload,
+    targets: Targets,
+    requests: int,
+    *,
+    most_missed: float | None = None,
+) -> tuple[LoadPlan, SimResult]:
+    """A load that goes on, and what became of it.
+
+    With `most_missed` the run ends once a greater share of all must have missed.
+    """
+    before: tuple[OfferedRequest, ...] = ()
+    enough: int | None = None
+    if converses(workload):
+        each_s = turn_s(scene, arrangement, workload)
+        seconds = _seconds(workload, TIMES * requests)
+        talks = going_on(workload, seed=SEED, seconds=seconds, each_s=each_s)
+        load, before, offered = talks.load, talks.before, LUCK * TIMES * requests
+    else:
+        load, enough = load_of(workload, requests)
+        offered = len(load.requests)
+    bound = None
+    if most_missed is not None:
+        bound = Bound(ttft_s=targets.ttft_s, tpot_s=targets.tpot_s, most=most_missed * offered)
+    result = simulate(
+        scene,
+        arrangement,
+        load,
+        enough=enough,
+        until_s=load.seconds if converses(workload) else None,
+        ttft_target_s=targets.ttft_s,
+        bound=bound,
+        before=before,
+    )
+    return load, result
 
 
 def _keeps_up(result: SimResult, seconds: float) -> bool:
@@ -171,13 +230,14 @@ def saturation(scene: Scene, arrangement: Arrangement, workload: Workload) -> fl
     """Requests per second with everything there at once: what no queue can beat.
 
     Over one answer of each user, from when half of them have theirs: before that, all read and
-    nobody writes.
+    nobody writes. Of conversations over all of several, as later turns differ from earlier ones.
     """
+    if workload.turns > 1:
+        return flooded(scene, arrangement, workload, SEED)
     users = FLOOD_USERS * len(arrangement.boxes)
     flood = structs.replace(
         workload,
         arrivals=Arrivals(kind="closed", users=users, think_s=0.0),
-        turns=1,
         cancel_share=0.0,
     )
     load, enough = load_of(flood, 2 * users)
@@ -201,21 +261,53 @@ def capacity(
     untargeted = targets.ttft_s is None and targets.tpot_s is None
     if not untargeted and not _holds_alone(scene, arrangement, workload, targets):
         return 0.0
-    most = saturation(scene, arrangement, workload)
+    talks = workload.turns > 1
+    if talks and not untargeted:
+        most = flooded(scene, arrangement, workload, SEED, FIRST_USERS)
+    else:
+        most = saturation(scene, arrangement, workload)
     if untargeted:
         return most
-    low, high = 0.0, 1.1 * most
-    if high <= 0:
+    if most <= 0:
         return 0.0
-    for turn in range(effort.capacity_rounds):
-        rate = high if turn == 0 else (low + high) / 2.0
-        if _holds(scene, arrangement, at_rate(workload, rate), targets, effort):
+
+    def holds(rate: float, requests: int) -> bool:
+        load = at_rate(workload, rate)
+        return _holds(scene, arrangement, load, targets, requests)
+
+    found = _highest(BEYOND_FLOOD * most, effort, holds, grows=talks)
+    return _lasting(found, effort, holds) if talks else found
+
+
+def _highest(
+    first: float, effort: Effort, holds: Callable[[float, int], bool], *, grows: bool
+) -> float:
+    """The highest rate that holds, by halving; above the `first` only where it `grows`."""
+    rate, low, high = first, 0.0, math.inf
+    # Where a longer look follows, a rough one is enough.
+    rounds = max(2, effort.capacity_rounds - 2) if grows else effort.capacity_rounds
+    for _ in range(rounds):
+        if holds(rate, effort.capacity_requests):
             low = rate
-            if turn == 0:
-                return rate
         else:
             high = rate
+        if high < math.inf:
+            rate = (low + high) / 2.0
+        elif grows:
+            # Flooded, conversations outgrow the memory that they have when they come one by one.
+            rate = HIGHER * low
+        else:
+            break
     return low
+
+
+def _lasting(rate: float, effort: Effort, holds: Callable[[float, int], bool]) -> float:
+    """The same of conversations, whose load takes longer to show what it is."""
+    for _ in range(TRIES):
+        if rate <= 0 or holds(rate, SURER * effort.capacity_requests):
+            return rate
+        rate *= LOWER
+    return rate
 
 
 def _holds_alone(
@@ -229,10 +321,16 @@ def _holds_alone(
 
 
 def _holds(
-    scene: Scene, arrangement: Arrangement, workload: Workload, targets: Targets, effort: Effort
+    scene: Scene, arrangement: Arrangement, workload: Workload, targets: Targets, requests: int
 ) -> bool:
-    made = outlook(scene, arrangement, workload, targets, effort.capacity_requests)
-    return made.attainment >= CAPACITY_ATTAINMENT and made.keeps_up
+    missed = 1.0 - CAPACITY_ATTAINMENT
+    load, result = _going_on(scene, arrangement, workload, targets, requests, most_missed=missed)
+    if result.hopeless:
+        return False
+    patient = targets.ttft_s is None
+    made = _sum(result, targets, result.window_s if load.closed or patient else load.seconds)
+    keeps_up = load.closed or _keeps_up(result, load.seconds)
+    return (made.attainment or 0.0) >= CAPACITY_ATTAINMENT and keeps_up
 
 
 def at_rate(workload: Workload, rate: float) -> Workload:
@@ -256,13 +354,21 @@ def prediction(
     price: float | None,
     extent: Extent | None = None,
     measured: MeasuredFigures | None = None,
+    alike: ModePrediction | None = None,
 ) -> ModePrediction:
-    """The record of one arrangement; its interval is that of costs all low and all high."""
+    """The record of one arrangement; its interval is that of costs all low and all high.
+
+    One that is `alike`, on boxes that are, has the same interval and the same capacity.
+    """
     arrangement = made.arrangement
-    fast, slow = _bounds(scene, made, workload, targets, effort, extent)
     goodput = made.figures.goodput_requests_per_s
     count = len(arrangement.boxes)
     setting = arrangement.setting
+    ttft_s, tpot_s, stall_s, capacity_requests_per_s = (
+        (alike.ttft_s, alike.tpot_s, alike.stall_s, alike.capacity_requests_per_s)
+        if alike
+        else _simulated(scene, made, workload, targets, effort, extent)
+    )
     return ModePrediction(
         mode=arrangement.mode,
         boxes=arrangement.boxes,
@@ -270,16 +376,35 @@ def prediction(
         prefill_box=setting.prefill_box if arrangement.mode == "split" else None,
         decode_box=setting.decode_box if arrangement.mode != "replica" else None,
         kv_wire=setting.kv_wire if arrangement.mode == "split" else None,
-        ttft_s=_spread(made.figures.ttft_s, fast.ttft_s.p50, slow.ttft_s.p50),
-        tpot_s=_spread(made.figures.tpot_s, fast.tpot_s.p50, slow.tpot_s.p50),
-        stall_s=_stalls(made.figures.stall_s, fast.stall_s.p90, slow.stall_s.p90),
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        stall_s=stall_s,
         attainment=made.figures.attainment,
         goodput_requests_per_s=goodput,
-        capacity_requests_per_s=capacity(scene, arrangement, workload, targets, effort),
+        capacity_requests_per_s=capacity_requests_per_s,
         goodput_per_box=None if goodput is None else goodput / count,
         goodput_per_watt_hour=goodput * 3600.0 / watts if goodput is not None and watts else None,
         goodput_per_price=goodput / price if goodput is not None and price else None,
         measured=measured,
+    )
+
+
+def _simulated(
+    scene: Scene,
+    made: Outlook,
+    workload: Workload,
+    targets: Targets,
+    effort: Effort,
+    extent: Extent | None,
+) -> tuple[Spread, Spread, StallFigures, float]:
+    """What takes more simulations than the outlook itself: intervals and capacity."""
+    fast, slow = _bounds(scene, made, workload, targets, effort, extent)
+    seen = made.figures
+    return (
+        _spread(seen.ttft_s, fast.ttft_s.p50, slow.ttft_s.p50),
+        _spread(seen.tpot_s, fast.tpot_s.p50, slow.tpot_s.p50),
+        _stalls(seen.stall_s, fast.stall_s.p90, slow.stall_s.p90),
+        capacity(scene, made.arrangement, workload, targets, effort),
     )
 
 

@@ -69,6 +69,19 @@ class SimWorker:
         self._changed = True
         """Whether the batch is another one than `_left` was counted for."""
 
+    def fill(self, hashes: Sequence[bytes]) -> None:
+        """It holds this prefix, in no use, as the newest that it was given."""
+        pool = self.scheduler.pool
+        known = pool.match(hashes)
+        fresh = len(hashes) - len(known)
+        if fresh > pool.available_beside(known):
+            return
+        pool.take(known)
+        blocks = known + pool.allocate(fresh, after=known[-1] if known else None)
+        for block, value in zip(blocks, hashes, strict=True):
+            pool.remember(block, value)
+        pool.release(blocks)
+
     def joins(self, flight: Flight) -> None:
         """Its answer is written here from the next step on."""
         self._joining.append(flight)

@@ -61,8 +61,6 @@ class Bound(Struct, frozen=True, kw_only=True):
     ttft_s: float | None
     tpot_s: float | None
     most: float
-    from_s: float = 0.0
-    """Counted are those that were sent from then on."""
 
 
 class Simulation:
@@ -80,6 +78,7 @@ class Simulation:
         leaps: bool = True,
         gives_up: bool = False,
         bound: Bound | None = None,
+        before: Sequence[OfferedRequest] = (),
     ) -> None:
         self.scene = scene
         self.setting = arrangement.setting
@@ -137,6 +136,7 @@ class Simulation:
         """When the router's event loop is through with what it was given."""
         self.admission = self._admission(load, ttft_target_s)
         self._plan(load.requests)
+        self._fill(before)
 
     def _admission(self, load: LoadPlan, ttft_target_s: float | None) -> SimAdmission:
         """The router's judges, who know how fast the boxes that read do so."""
@@ -160,6 +160,22 @@ class Simulation:
                 self.followers.setdefault(request.after, []).append(request)
             else:
                 self._send(request, (request.send_at_s or 0.0) + request.pause_s)
+
+    def _fill(self, before: Sequence[OfferedRequest]) -> None:
+        """What the boxes hold of questions that were answered before; the last ones stay.
+
+        Of a split the box that reads has the prompts, the one that writes the answers too.
+        """
+        reads = self.setting.prefill_box if self.setting.mode == "split" else None
+        for number, request in enumerate(before):
+            runs = _runs(request)
+            whole = self.names.of_runs([*runs, (0, request.output_tokens)])
+            for place, (name, box) in enumerate(self.boxes.items()):
+                if reads is not None:
+                    full = request.prompt_tokens // BLOCK_TOKENS
+                    box.fill(whole[:full] if name == reads else whole)
+                elif place == number % len(self.boxes):
+                    box.fill(whole)
 
     def _send(self, request: OfferedRequest, when_s: float) -> None:
         flight = Flight(offered=request, sent_s=when_s, prompt_tokens=request.prompt_tokens)
@@ -573,7 +589,7 @@ class Simulation:
 
     def _count(self, flight: Flight, bound: Bound) -> None:
         """Whether it missed, which may be one too many."""
-        if flight.sent_s < bound.from_s or flight.outcome == "cancelled":
+        if flight.outcome == "cancelled":
             return
         inside = judgement(
             _timeline(flight), ttft_target_s=bound.ttft_s, tpot_target_s=bound.tpot_s
@@ -657,6 +673,7 @@ def simulate(
     ttft_target_s: float | None = None,
     gives_up: bool = False,
     bound: Bound | None = None,
+    before: Sequence[OfferedRequest] = (),
 ) -> SimResult:
     """Run `load` through `arrangement`.
 
@@ -664,7 +681,8 @@ def simulate(
     next question, as in a measured run. With a TTFT target the router refuses under overload.
     Where it `gives_up`, hand-offs end as in service once they take too long, and their answers go
     on elsewhere; else each is waited for, so that a slower link is never the better one. With a
-    `bound` the run ends where it is plain that it lies outside.
+    `bound` the run ends where it is plain that it lies outside. Of the questions `before` the boxes
+    hold what they would.
     """
     sent = scene.sending(arrangement.setting.kv_wire)
     return Simulation(
@@ -676,4 +694,5 @@ def simulate(
         ttft_target_s=ttft_target_s,
         gives_up=gives_up,
         bound=bound,
+        before=before,
     ).run()

@@ -7,14 +7,16 @@ from homesplit_engine.records import Mode
 from msgspec import structs
 
 from homesplit.cli.plan_text import plan_lines
-from homesplit.core.candidates import Asked, arrangements, build_scene
-from homesplit.core.decide import Thinking, decide
+from homesplit.core.candidates import Asked, arrangements, auto, build_scene
+from homesplit.core.conversing import going_on
+from homesplit.core.decide import decide
 from homesplit.core.elsewhere import Atlas
 from homesplit.core.flips import Position, find_flips
 from homesplit.core.plan_map import PlanMap
 from homesplit.core.predict import Effort, at_rate, capacity, outlook
 from homesplit.core.say import offered_rate
 from homesplit.core.scene import Scene
+from homesplit.core.simulate import SimRecord
 from homesplit.core.workload import Arrivals, Targets, Workload
 from tests.core.test_decide import QUICK, ask, load
 
@@ -28,6 +30,10 @@ def talking(conversations_per_s: float) -> Asked:
     return ask(work=work, targets=Targets(ttft_s=1.0, tpot_s=0.05))
 
 
+def asked_tokens(record: SimRecord) -> int:
+    return record.timeline.prompt_tokens or 0
+
+
 def test_a_capacity_holds_for_as_long_as_conversations_are_begun() -> None:
     """A few of them are over before as many go on at once as their rate brings."""
     asked = talking(1.0)
@@ -35,9 +41,53 @@ def test_a_capacity_holds_for_as_long_as_conversations_are_begun() -> None:
     one = arrangements(asked, scene)[0]
     effort = Effort(capacity_requests=120, capacity_rounds=5)
     most = capacity(scene, one, asked.workload, asked.targets, effort)
-    assert most > 1.0
-    long = outlook(scene, one, at_rate(asked.workload, most), asked.targets, 120)
+    assert most > 4.0
+    long = outlook(scene, one, at_rate(asked.workload, most), asked.targets, 480)
     assert long.attainment > 0.85
+
+
+def test_a_load_of_conversations_is_looked_at_from_its_middle() -> None:
+    asked = talking(2.0)
+    talks = going_on(asked.workload, seed=7, seconds=30.0, each_s=4.0)
+    first = {request.conversation: request for request in reversed(talks.load.requests)}
+    # Two a second, of 24 s each, are under way at once; as many more begin in 30 s.
+    assert sum(request.turn > 0 for request in first.values()) == pytest.approx(40, abs=15)
+    assert sum(request.turn == 0 for request in first.values()) == pytest.approx(60, abs=20)
+    assert all(0.0 <= (request.send_at_s or 0.0) < 30.0 for request in first.values())
+    under_way = [request for request in first.values() if request.turn > 0]
+    assert all((request.send_at_s or 0.0) < 4.0 for request in under_way)
+    assert {request.id for request in talks.before} == {request.id - 1 for request in under_way}
+    times = [first[request.conversation].send_at_s or 0.0 for request in talks.before]
+    assert times == sorted(times)
+
+
+def test_what_was_said_before_is_not_read_again() -> None:
+    asked = talking(1.0)
+    scene = build_scene(asked)
+    for each in arrangements(asked, scene):
+        records = outlook(scene, each, asked.workload, asked.targets, 40).result.records
+        first = [record for record in records if record.timeline.start_s < 1.0]
+        assert any(asked_tokens(record) > 1000 for record in first)
+        if each.mode != "replica":
+            read = [asked_tokens(record) - record.cached_tokens for record in first]
+            assert max(read) < 600
+
+
+def test_auto_keeps_a_conversation_where_it_is_cached_and_replica_goes_by_numbers() -> None:
+    """Why auto is told more of them: it reads less anew."""
+    asked = talking(1.0)
+    scene = build_scene(asked)
+    replica = next(each for each in arrangements(asked, scene) if each.mode == "replica")
+    free = auto(asked, scene)
+    assert free is not None
+    shares: list[float] = []
+    for each in (replica, free):
+        records = outlook(scene, each, asked.workload, asked.targets, 120).result.records
+        shares.append(
+            sum(record.cached_tokens for record in records)
+            / sum(asked_tokens(record) for record in records)
+        )
+    assert 1.0 - shares[0] > 1.2 * (1.0 - shares[1])
 
 
 @pytest.mark.parametrize(
@@ -49,15 +99,13 @@ def test_a_rate_is_told_as_the_load_counts_it(turns: int, said: str) -> None:
 
 
 def test_what_is_offered_in_place_of_too_much_can_be_asked_as_it_is_told() -> None:
-    # So many that their prefixes outgrow the memory: few would all be held.
-    many = Thinking(effort=structs.replace(QUICK.effort, requests=90), flips=False)
-    plan = decide(talking(20.0), many)
+    plan = decide(talking(20.0), QUICK)
     assert plan.sustainable is False and plan.suited is not None
     assert f"conversations/s of {TURNS} turns" in plan.recommendation.sentence
     (line,) = (each for each in plan_lines(plan) if "--rate" in each)
     typed = float(line.rsplit(" ", 1)[1])
     assert typed == pytest.approx(plan.suited.rate_requests_per_s / TURNS, rel=1e-4)
-    again = decide(structs.replace(talking(typed), targets=plan.suited.targets), many)
+    again = decide(structs.replace(talking(typed), targets=plan.suited.targets), QUICK)
     assert again.sustainable
 
 

@@ -10,10 +10,12 @@ from homesplit.core.candidates import Asked, arrangements, build_scene
 from homesplit.core.decide import decide
 from homesplit.core.elsewhere import open_atlas
 from homesplit.core.explain import busy
+from homesplit.core.load import plan_load
 from homesplit.core.machine import BUSY_WORDS, BoxProfile
-from homesplit.core.predict import at_rate, outlook, saturation
+from homesplit.core.predict import at_rate, outlook, run_figures, saturation
 from homesplit.core.probed import box_profile
 from homesplit.core.reading import measured
+from homesplit.core.simulate import Bound, simulate
 from homesplit.core.workload import Arrivals, Targets
 from tests.core.test_decide import QUICK, ask, box, load
 
@@ -128,6 +130,24 @@ def test_what_a_flood_gets_through_is_what_can_be_offered_without_an_end() -> No
     for share, keeps_up in ((0.85, True), (1.5, False)):
         offered = at_rate(work, share * most["replica"])
         assert outlook(scene, able["replica"], offered, patient, 300).keeps_up is keeps_up
+
+
+def test_a_search_breaks_a_run_off_only_where_too_many_miss() -> None:
+    work = structs.replace(load(1000, 50), arrivals=Arrivals(rate_requests_per_s=1.0))
+    asked = ask(work=work)
+    scene = build_scene(asked)
+    one = arrangements(asked, scene)[0]
+    told: list[bool] = []
+    for rate in (1.0, 2.0, 4.0, 8.0):
+        plan = plan_load(at_rate(work, rate), seed=3, seconds=60.0 / rate)
+        whole = simulate(scene, one, plan)
+        figures = run_figures(whole, plan, Targets(ttft_s=0.5, tpot_s=0.05))
+        bound = Bound(ttft_s=0.5, tpot_s=0.05, most=0.1 * len(plan.requests))
+        short = simulate(scene, one, plan, bound=bound)
+        assert short.hopeless is ((figures.attainment or 0.0) < 0.9)
+        assert (len(short.records) < len(whole.records)) is short.hopeless
+        told.append(short.hopeless)
+    assert told[0] is False and told[-1] is True
 
 
 def test_users_who_set_the_pace_have_no_rate_of_their_own_on_the_chart() -> None:
