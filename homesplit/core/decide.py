@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from homesplit_engine.records import ModeSetting
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from homesplit.core import explain, narrower
 from homesplit.core.candidates import Asked, Room, arrangements, auto, build_scene, room_of
 from homesplit.core.choose import Choice, choose
 from homesplit.core.compared import Compared, measured_words, overruled, same_way
 from homesplit.core.divergence import lossy
-from homesplit.core.flips import Position, find_flips
+from homesplit.core.flips import Position, find_flips, with_users
 from homesplit.core.int8_flip import int8_flip
 from homesplit.core.ledger import classes_of, ledger_row
+from homesplit.core.most_users import most_users
 from homesplit.core.narrower import with_wire
 from homesplit.core.plan import (
     Flip,
     LedgerRow,
     ModePrediction,
+    MostUsers,
     Plan,
     Recommendation,
-    RuleResult,
     Suited,
 )
 from homesplit.core.predict import CAPACITY_ATTAINMENT, Effort, Outlook, outlook, prediction
@@ -74,10 +75,18 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
     looks = _with_auto(asked, scene, outlooks, thinking)
     modes = _modes(asked, scene, looks, choice, thinking, seen)
     sustainable = _sustainable(asked, choice, modes[0])
+    users = _most_users(asked, scene, able, thinking) if sustainable is False else None
+    verdict = explain.verdict(
+        asked,
+        choice,
+        modes,
+        sustainable,
+        rules,
+        measured_words(choice, simulated, seen),
+        users.sentence if users else None,
+    )
     return Plan(
-        recommendation=_recommendation(
-            asked, scene, choice, modes, sustainable, rules, measured_words(choice, simulated, seen)
-        ),
+        recommendation=_recommendation(asked, scene, choice, verdict),
         tie=choice.tie,
         sustainable=sustainable,
         rules=rules,
@@ -89,12 +98,13 @@ def decide(asked: Asked, thinking: Thinking | None = None, seen: Compared | None
         guesses=(
             *explain.within(modes[0]),
             *explain.guesses(asked, scene),
-            *explain.auto_ahead(modes),
+            *explain.auto_ahead(modes, asked.workload.turns),
         ),
         weights=explain.weights(asked),
         sources=explain.sources(asked, scene),
         measured_at=seen.at if seen else None,
         overruled=_overruled(simulated, choice),
+        most_users=users,
         suited=None if sustainable else _suited(asked, scene, able, thinking),
         boxes=tuple(box.name for box in asked.boxes),
         link=asked.link.source if asked.link else "",
@@ -185,8 +195,10 @@ def _modes(
     """The chosen arrangement first, then the others, best first."""
     rest = [o for o in outlooks if o is not choice.best]
     rest.sort(key=lambda o: (-o.goodput, o.latency_s))
-    return tuple(
-        prediction(
+    known: dict[tuple[object, ...], ModePrediction] = {}
+    found: list[ModePrediction] = []
+    for made in (choice.best, *rest):
+        told = prediction(
             scene,
             made,
             asked.workload,
@@ -196,9 +208,17 @@ def _modes(
             price=_total(asked, made, "price"),
             extent=asked.extent,
             measured=seen.figures_of(made.arrangement.setting) if seen else None,
+            alike=known.get(_way(made)),
         )
-        for made in (choice.best, *rest)
-    )
+        known.setdefault(_way(made), told)
+        found.append(told)
+    return tuple(found)
+
+
+def _way(made: Outlook) -> tuple[object, ...]:
+    """Equal for arrangements that do the same on boxes that are alike."""
+    setting = made.arrangement.setting
+    return (setting.mode, setting.prefill, setting.kv_wire, made.goodput, made.latency_s)
 
 
 def _total(asked: Asked, made: Outlook, what: str) -> float | None:
@@ -221,15 +241,22 @@ def _sustainable(asked: Asked, choice: Choice, chosen: ModePrediction) -> bool |
     return offered <= chosen.capacity_requests_per_s
 
 
-def _recommendation(
-    asked: Asked,
-    scene: Scene,
-    choice: Choice,
-    modes: Sequence[ModePrediction],
-    sustainable: bool | None,
-    rules: Sequence[RuleResult],
-    measured: str | None,
-) -> Recommendation:
+def _most_users(
+    asked: Asked, scene: Scene, able: Sequence[Arrangement], thinking: Thinking
+) -> MostUsers | None:
+    """Of a closed loop."""
+    users = asked.workload.arrivals.users
+    if asked.workload.arrivals.kind != "closed" or users is None:
+        return None
+
+    def holds(arrangement: Arrangement, count: int) -> bool:
+        fewer = structs.replace(asked, workload=with_users(asked.workload, count))
+        return _look(fewer, scene, arrangement, thinking).attainment >= CAPACITY_ATTAINMENT
+
+    return most_users(users, able, holds)
+
+
+def _recommendation(asked: Asked, scene: Scene, choice: Choice, verdict: str) -> Recommendation:
     best = choice.best.arrangement
     setting = best.setting
     runner = choice.runner_up
@@ -241,7 +268,7 @@ def _recommendation(
         chunk_tokens=setting.chunk_tokens if setting.prefill == "chunked" else None,
         kv_wire=setting.kv_wire if setting.mode == "split" else None,
         sentence=_sentence(
-            explain.verdict(asked, choice, modes, sustainable, rules, measured),
+            verdict,
             setting,
             scene,
             (explain.beyond_context(asked), explain.busy(asked, scene)),
@@ -297,9 +324,7 @@ def rivals(outlooks: Sequence[Outlook], choice: Choice) -> tuple[Arrangement, ..
     """
     found: dict[tuple[object, ...], Arrangement] = {}
     for made in (*best_of_each(outlooks, choice), *outlooks):
-        setting = made.arrangement.setting
-        same = (setting.mode, setting.prefill, setting.kv_wire, made.goodput, made.latency_s)
-        found.setdefault(same, made.arrangement)
+        found.setdefault(_way(made), made.arrangement)
     return tuple(found.values())
 
 

@@ -34,6 +34,7 @@ def verdict(
     sustainable: bool | None,
     rules: Sequence[RuleResult],
     measured: str | None = None,
+    users: str | None = None,
 ) -> str:
     """The recommendation in one to four sentences."""
     best = choice.best
@@ -50,7 +51,7 @@ def verdict(
         told = "" if _ahead(choice.runner_up, best) <= ALIKE else " that could be told"
         parts.append(f"Under this load {other} adds nothing{told}.")
     if sustainable is False:
-        parts.append(_unsustainable(asked, modes))
+        parts.append(users or _unsustainable(asked, modes))
     if asked.link is not None and asked.link.loopback:
         parts.append("Both boxes are one machine, so this says nothing of a network.")
     return " ".join(parts)
@@ -312,15 +313,16 @@ def within(chosen: ModePrediction) -> tuple[str, ...]:
     return (f"{_capital(chosen.mode)} may get {say.listed(told)}, {ends}.",)
 
 
-def auto_ahead(modes: Sequence[ModePrediction]) -> tuple[str, ...]:
+def auto_ahead(modes: Sequence[ModePrediction], turns: int = 1) -> tuple[str, ...]:
     """A word about `auto` where it is predicted to do clearly better than what is advised."""
     best = modes[0].goodput_requests_per_s or 0.0
     auto = next((m.goodput_requests_per_s or 0.0 for m in modes if m.mode == "auto"), 0.0)
     if auto <= 1.05 * best or auto <= 0:
         return ()
+    kept = " (a later turn goes where its conversation is cached)" if turns > 1 else ""
     return (
-        f"Mode auto is predicted to get {say.request_rate(auto)}, more than what is advised; it "
-        f"goes by rates that are only known while serving, so measure it: homesplit compare "
+        f"Mode auto is predicted to get {say.request_rate(auto)}, more than what is advised{kept}; "
+        f"it goes by rates that are only known while serving, so measure it: homesplit compare "
         f"--modes {modes[0].mode},auto.",
     )
 

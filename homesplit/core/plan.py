@@ -157,6 +157,15 @@ class Suited(Struct, frozen=True, kw_only=True):
         return Targets(ttft_s=self.ttft_s, tpot_s=self.tpot_s)
 
 
+class MostUsers(Struct, frozen=True, kw_only=True):
+    """How many users at once are served inside the targets, where those asked about are not."""
+
+    users: int
+    """0 where not even one is."""
+    mode: Mode | None
+    sentence: str
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """The whole advice for two boxes, a link, a model, a workload and targets."""
 
@@ -176,6 +185,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """When these boxes were measured under this load, mode against mode; None if never."""
     overruled: str | None = None
     """What the model alone would have advised where that measurement advises otherwise."""
+    most_users: MostUsers | None = None
+    """Of a load whose users set the pace and are too many."""
     suited: Suited | None = None
     """A load that these boxes hold, in place of one that they don't; None where this one is held or
     no rate was found."""
