@@ -128,8 +128,9 @@ HISTORY = (
     "equal boxes' calibration took atlas for 37 % slower while borea computes, which one short "
     "moment told: a split that writes on atlas was predicted too slow by it (`answers`), and "
     "replicas' TTFT too long (docs). It asks three times since; no cell is of after that. On 20 "
-    "Mbit/s the router gives hand-offs up that are not through in time, which the simulator "
-    "does not."
+    "Mbit/s the router gives hand-offs of a queue up; the simulator asks its rule. By how much a "
+    "box's words may be late there was taken from the equal boxes' bursts and answers, so these "
+    "two cells don't prove it."
 )
 OF_BEFORE = (
     "{old} of the {all} cells are of before 2026-11-30 21:40: no calibration timed there what a "
