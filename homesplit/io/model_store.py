@@ -17,7 +17,8 @@ from homesplit.io.atomic import write_atomically
 
 MANIFEST_NAME = "homesplit-manifest.json"
 _BLOCK_BYTES = 4 << 20
-_SKIPPED = (".git", ".cache", "__pycache__")
+_SKIPPED = (".git", ".cache", "__pycache__", "original", "metal")
+"""The last two hold the same weights in forms of their makers' own (Llama, GPT-OSS)."""
 _WANTED_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".model", ".tiktoken")
 
 Seen = Callable[[int, int], None]

@@ -215,3 +215,11 @@ def test_an_untouched_file_is_not_hashed_again(tmp_path: Path) -> None:
         "remembered",
         first.files[0].sha256,
     )
+
+
+def test_the_same_weights_in_a_form_of_their_makers_own_are_not_taken_along(tmp_path: Path) -> None:
+    for name in ("config.json", "more/vocab.json", "original/model.safetensors", ".git/a.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}")
+    found = [file.relative_to(tmp_path).as_posix() for file in model_store.model_files(tmp_path)]
+    assert found == ["config.json", "more/vocab.json"]
