@@ -45,6 +45,8 @@ _TIED = {
     "gemma4_text",
     "gpt2",
     "gpt_bigcode",
+    "gpt_neo",
+    "xglm",
     "falcon",
     "RefinedWeb",
     "RefinedWebModel",

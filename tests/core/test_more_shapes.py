@@ -61,6 +61,8 @@ def shape(name: str) -> ModelShape:
         ("ChatGLM3-6B", 28 * 2 * 2 * 128 * 2, None),
         ("BLOOM-560M", 24 * 2 * 16 * 64 * 2, None),
         ("GPT-J-6B", 28 * 2 * 16 * 256 * 2, None),
+        ("GPT-Neo-1.3B", 24 * 2 * 16 * 128 * 2, 12 * 2 * 16 * 128 * 2),
+        ("XGLM-564M", 24 * 2 * 16 * 64 * 2, None),
         ("Mixtral-8x22B", 56 * 2 * 8 * 128 * 2, None),
         ("Mistral-7B-v0.1", 32 * 2 * 8 * 128 * 2, 0),
         ("Qwen3-VL-8B", 36 * 2 * 8 * 128 * 2, None),
@@ -78,6 +80,8 @@ def test_kv_bytes_of_more_kinds(name: str, each: int, beyond: int | None) -> Non
     ("name", "total", "active"),
     [
         ("Qwen3-30B-A3B", 30.5e9, 3.3e9),
+        ("GPT-Neo-1.3B", 1.316e9, 1.316e9),
+        ("XGLM-564M", 564e6, 564e6),
         # Its makers leave the looked-up table (0.58e9) out of the 5.1e9 that they state.
         ("gpt-oss-120b", 116.8e9, 5.1e9 + 0.58e9),
         ("Gemma-3-27B", 27.0e9, 27.0e9),
