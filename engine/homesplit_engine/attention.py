@@ -17,6 +17,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from homesplit_engine.cache import KvPool, Place
 
+MOST_SCORES = 2**25
+"""Of queries with keys that attention spelled out holds at a time, of all heads together."""
 _numbers = itertools.count()
 
 
@@ -35,6 +37,18 @@ class Span:
         self.count = count
         self.end = start + count
         self.place = place
+
+    def parts(self, count: int) -> list[Span]:
+        """The same as neighbours of at most `count` tokens."""
+        return [
+            Span(
+                row=self.row + at,
+                start=self.start + at,
+                count=min(count, self.count - at),
+                place=self.place,
+            )
+            for at in range(0, self.count, count)
+        ]
 
 
 class Step:
@@ -56,7 +70,7 @@ class Step:
         """The first row that is a sequence's only new one, None when there is no such row."""
         self.layer_done = layer_done
         """Called with a layer's number once its K and V of this step are in the pool."""
-        self._masks: dict[tuple[int, int | None], torch.Tensor] = {}
+        self._masks: dict[tuple[int, int, int | None], torch.Tensor] = {}
 
     def mask(self, span: Span, window: int | None, dtype: torch.dtype) -> tuple[int, torch.Tensor]:
         """First key that anyone in `span` sees, and the additive mask from there on.
@@ -64,18 +78,15 @@ class Step:
         Shape (count, end - first). Position i sees j when j <= i and i - j < window.
         """
         first = 0 if window is None else max(0, span.start - window + 1)
-        mask = self._masks.get((span.row, window))
+        which = (span.row, span.count, window)
+        mask = self._masks.get(which)
         if mask is None:
-            device = self.slots.device
-            query = torch.arange(span.start, span.end, device=device)[:, None]
-            key = torch.arange(first, span.end, device=device)[None]
-            hidden = key > query
-            if window is not None:
-                hidden |= query - key >= window
-            mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
-            mask.masked_fill_(hidden, float("-inf"))
-            self._masks[span.row, window] = mask
+            mask = self._masks[which] = _mask(self.behind(span, first), window, dtype)
         return first, mask
+
+    def behind(self, span: Span, first: int) -> torch.Tensor:
+        """How many tokens each key from `first` on lies behind each of the span's."""
+        return _behind(span.start, first, span.end, self.slots.device)
 
 
 class LayerSeen:
@@ -102,6 +113,15 @@ class LayerRows(NamedTuple):
     window: int | None = None
     """Each token sees only the last so many, itself among them; None for all."""
     softcap: float | None = None
+    sinks: torch.Tensor | None = None
+    """A score of each head that takes its share and gives nothing; shape (heads,)."""
+    slopes: torch.Tensor | None = None
+    """What a key's score loses with each token that it lies behind (ALiBi); shape (heads,)."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether they ask for what fused attention lacks."""
+        return not (self.softcap is None and self.sinks is None and self.slopes is None)
 
 
 class StaticAttention(Protocol):
@@ -143,12 +163,18 @@ class Plug:
         sliding_window: int | None = None,
         softcap: float | None = None,
         s_aux: torch.Tensor | None = None,
+        slopes: torch.Tensor | None = None,
         **_ignored: Any,
     ) -> tuple[torch.Tensor, None]:
-        """One layer of one step; returns 1 x tokens x heads x head_dim."""
+        """One layer of one step; returns 1 x tokens x heads x head_dim.
+
+        `s_aux` is what transformers calls the sinks; `slopes` only modules of ours give.
+        """
         layer: Any = module.layer_idx
         if self.step is None and self.static is None:
-            self._check(module, layer, s_aux)
+            self._check(module, layer)
+            if s_aux is not None and s_aux.numel() != query.shape[1]:
+                raise UnsupportedAttention("attention sinks that are not one for each head")
         rows = LayerRows(
             layer,
             query[0].transpose(0, 1),
@@ -157,6 +183,8 @@ class Plug:
             query.shape[-1] ** -0.5 if scaling is None else scaling,
             sliding_window,
             softcap,
+            s_aux,
+            slopes,
         )
         out = self.attend_rows(rows)
         return out.view(1, query.shape[2], query.shape[1], -1), None
@@ -171,7 +199,7 @@ class Plug:
             step.layer_done(rows.layer)
         attention = _Attention(step, rows)
         query = rows.query
-        if step.first_single is None or rows.softcap is not None or not _spells_out(query):
+        if step.first_single is None or rows.plain or not _spells_out(query):
             parts = [attention.of(span) for span in step.spans]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
         out = query.new_empty((len(query), query.shape[1] * query.shape[2]))
@@ -181,10 +209,8 @@ class Plug:
         attention.spell_out(out, first=step.first_single)
         return out
 
-    def _check(self, module: torch.nn.Module, layer: int, sinks: torch.Tensor | None) -> None:
+    def _check(self, module: torch.nn.Module, layer: int) -> None:
         """Raises UnsupportedAttention for a layer that asks for more than attention to the past."""
-        if sinks is not None:
-            raise UnsupportedAttention("attention sinks")
         if getattr(module, "is_causal", True) is False:
             raise UnsupportedAttention("attention layers that look both ways, as an encoder's do")
         if layer in self.seen:
@@ -202,14 +228,11 @@ class Plug:
             value_dim=value.shape[2],
             window=rows.window,
         )
-        tokens = len(query)
-        mask = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()
-        if rows.window is not None:
-            mask &= torch.ones_like(mask).triu(1 - rows.window)
-        float_mask = torch.zeros(mask.shape, dtype=query.dtype, device=query.device)
-        float_mask.masked_fill_(~mask, float("-inf"))
-        grouped, k, v = _grouped(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1))
-        return _flat(plain_attention(grouped, k, v, float_mask, rows.scaling, rows.softcap))
+        behind = _behind(0, 0, len(query), query.device)
+        mask = _mask(behind, rows.window, query.dtype)
+        keys, values = key.transpose(0, 1), value.transpose(0, 1)
+        grouped = query.transpose(0, 1).unflatten(0, (len(keys), -1))
+        return _flat(plain_attention(rows, grouped, keys, values, mask, behind))
 
 
 class _Attention:
@@ -223,23 +246,38 @@ class _Attention:
 
     def of(self, span: Span) -> torch.Tensor:
         """One sequence's attention; returns count x (heads * head_dim)."""
+        if self._rows.plain:
+            most = MOST_SCORES // (self._rows.query.shape[1] * span.end)
+            parts = [self._spelled(part) for part in span.parts(max(1, most))]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
         if span.count == 1:
             return self._of_one(span)
-        _, query, key, value, scaling, window, softcap = self._rows
+        query, key, value, scaling = self._rows[1:5]
         own = slice(span.row, span.row + span.count)
         queries = query[own].transpose(0, 1)
-        fits = window is None or span.end <= window
-        if span.start == 0 and fits and softcap is None:
+        window = self._window(span)
+        if span.start == 0 and window is None:
             grouped, k, v = _grouped(queries, key[own].transpose(0, 1), value[own].transpose(0, 1))
             return _flat(scaled_dot_product_attention(grouped, k, v, is_causal=True, scale=scaling))
-        first, mask = self._step.mask(span, None if fits else window, query.dtype)
+        first, mask = self._step.mask(span, window, query.dtype)
         k, v = self._step.pool.read_heads(self._rows.layer, span.place, first, span.end)
         grouped, k, v = _grouped(queries, k.mT, v)
-        if softcap is None:
-            out = scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scaling)
-        else:
-            out = plain_attention(grouped, k, v, mask, scaling, softcap)
+        out = scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scaling)
         return _flat(out)
+
+    def _window(self, span: Span) -> int | None:
+        """The layer's, unless all that came before the span's last token fits into it."""
+        window = self._rows.window
+        return None if window is None or span.end <= window else window
+
+    def _spelled(self, span: Span) -> torch.Tensor:
+        rows, step = self._rows, self._step
+        first, mask = step.mask(span, self._window(span), rows.query.dtype)
+        behind = None if rows.slopes is None else step.behind(span, first)
+        k, v = step.pool.read_heads(rows.layer, span.place, first, span.end)
+        queries = rows.query[span.row : span.row + span.count].transpose(0, 1)
+        grouped = queries.unflatten(0, (len(k), -1))
+        return _flat(plain_attention(rows, grouped, k.mT, v, mask, behind))
 
     def spell_out(self, out: torch.Tensor, *, first: int) -> None:
         """Every sequence of one new token, into its row of `out`; they begin with row `first`.
@@ -259,13 +297,10 @@ class _Attention:
 
     def _of_one(self, span: Span) -> torch.Tensor:
         """One new token; returns 1 x (heads * head_dim)."""
-        query, scaling, softcap = self._rows.query[span.row], self._rows.scaling, self._rows.softcap
+        query = self._rows.query[span.row]
         k, v = self._seen(span)
         grouped = query.reshape(1, len(k), -1, query.shape[-1])
-        if softcap is not None:
-            out = plain_attention(grouped, k.mT[None], v[None], None, scaling, softcap)
-        else:
-            out = scaled_dot_product_attention(grouped, k.mT[None], v[None], scale=scaling)
+        out = scaled_dot_product_attention(grouped, k.mT[None], v[None], scale=self._rows.scaling)
         return out.reshape(1, -1)
 
     def _seen(self, span: Span) -> tuple[torch.Tensor, torch.Tensor]:
@@ -301,19 +336,43 @@ def _grouped(
     return grouped, key.unsqueeze(1).expand(shape), value.unsqueeze(1).expand(shape)
 
 
+def _behind(start: int, first: int, end: int, device: torch.device) -> torch.Tensor:
+    """How far each of the keys from `first` lies behind each of the queries from `start`."""
+    query = torch.arange(start, end, device=device)[:, None]
+    return query - torch.arange(first, end, device=device)[None]
+
+
+def _mask(behind: torch.Tensor, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to the scores, so that each query sees no key after it or out of its window."""
+    hidden = behind < 0
+    if window is not None:
+        hidden |= behind >= window
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=behind.device)
+    return mask.masked_fill_(hidden, float("-inf"))
+
+
 def plain_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    scaling: float,
-    softcap: float | None,
+    rows: LayerRows,
+    query: torch.Tensor,  # ... x kv_heads x group x n x d
+    key: torch.Tensor,  # ... x kv_heads x t x d
+    value: torch.Tensor,  # ... x kv_heads x t x d
+    mask: torch.Tensor,  # ... x n x t
+    behind: torch.Tensor | None = None,  # ... x n x t
 ) -> torch.Tensor:
-    """Attention spelled out, for what the fused one lacks (softcap)."""
-    scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
-    if mask is not None:
-        scores = scores + mask
+    """Attention spelled out as `rows` has it, with all that fused attention lacks.
+
+    `behind` is how far each key lies behind each query, which only slopes ask for.
+    """
+    heads, shape = query.shape[-4:-2], query.shape[-3:-1]
+    scores = torch.matmul(query.flatten(-3, -2), key.mT).unflatten(-2, shape) * rows.scaling
+    if rows.softcap is not None:
+        scores = torch.tanh(scores / rows.softcap) * rows.softcap
+    if rows.slopes is not None and behind is not None:
+        scores = scores - rows.slopes.view(*heads, 1, 1) * behind
+    scores = scores + mask
+    if rows.sinks is not None:
+        sinks = rows.sinks.to(scores.dtype).view(*heads, 1, 1)
+        scores = torch.cat((scores, sinks.expand(*scores.shape[:-1], 1)), dim=-1)
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    return torch.matmul(weights, value)
+    seen = weights[..., : key.shape[-2]]
+    return torch.matmul(seen.flatten(-3, -2), value).unflatten(-2, shape)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,8 +19,10 @@ class Int8Experts(nn.Module):
         """Takes the weights out of `experts`, which keeps its way of gating."""
         super().__init__()
         self._gated: Callable[[torch.Tensor], torch.Tensor] = experts._apply_gate
-        self.gate_up = nn.ModuleList(quantise(_linear(one)) for one in experts.gate_up_proj)
-        self.down = nn.ModuleList(quantise(_linear(one)) for one in experts.down_proj)
+        self.gate_up, self.down = (
+            nn.ModuleList(quantise(one) for one in _linears(experts, name))
+            for name in ("gate_up_proj", "down_proj")
+        )
         experts.gate_up_proj = experts.down_proj = None
 
     def forward(
@@ -42,9 +45,16 @@ def int8_of(module: Any, quantise: Quantise) -> nn.Module | None:
     if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
         return quantise(_linear(module.weight.T.contiguous(), module.bias))
     usual = getattr(module, "has_gate", False) and not (
-        module.has_bias or module.is_transposed or getattr(module, "has_post_expert_norm", False)
+        getattr(module, "has_post_expert_norm", False)
     )
     return Int8Experts(module, quantise) if usual else None
+
+
+def _linears(experts: Any, name: str) -> Iterator[nn.Linear]:
+    """One product of each expert, whose weights may lie the other way round."""
+    biases = getattr(experts, f"{name}_bias") if experts.has_bias else itertools.repeat(None)
+    for weight, bias in zip(getattr(experts, name), biases, strict=False):
+        yield _linear(weight.T.contiguous() if experts.is_transposed else weight, bias)
 
 
 def _linear(weight: torch.Tensor, bias: Any = None) -> nn.Linear:

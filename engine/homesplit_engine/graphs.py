@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from msgspec import Struct
@@ -77,6 +77,17 @@ def why_not_static(model: Any) -> str | None:
     return None
 
 
+class _View(NamedTuple):
+    """The tokens that a step's rows look at in layers of one window."""
+
+    slots: torch.Tensor
+    """Where they lie; flat, rows * tokens."""
+    mask: torch.Tensor
+    """Added to their scores; rows x 1 x 1 x tokens."""
+    at: torch.Tensor
+    """Their positions; rows, or 1 where they are alike, x 1 x 1 x 1 x tokens."""
+
+
 class StaticStep:
     """A decode step of fixed shapes: an ordinary function of the tensors that it holds."""
 
@@ -98,7 +109,7 @@ class StaticStep:
         self._columns = torch.arange(bucket.tokens, device=device)
         self._filled: list[list[int] | None] = [None] * bucket.rows
         self._slots = self._inputs[0]
-        self._views: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._views: dict[int | None, _View] = {}
 
     def fill(
         self, token_ids: Sequence[int], positions: Sequence[int], places: Sequence[Place]
@@ -136,23 +147,27 @@ class StaticStep:
 
     def attend(self, rows: LayerRows) -> torch.Tensor:
         """One layer; returns rows x (heads * head_dim)."""
-        layer, query, key, value, scaling, window, softcap = rows
+        layer, query, key, value, scaling, window = rows[:6]
         self._pool.store(layer, self._slots, key, value)
-        slots, mask = self._view(window, query.dtype)
+        view = self._view(window, query.dtype)
         shape = (self.bucket.rows, -1, *key.shape[1:])
         keys, values = (
-            whole.index_select(0, slots).view(shape).transpose(1, 2)
+            whole.index_select(0, view.slots).view(shape).transpose(1, 2)
             for whole in self._pool.keys_and_values[layer]
         )
         grouped = query.reshape(self.bucket.rows, key.shape[1], -1, query.shape[2])
-        if softcap is None:
-            out = scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=scaling)
+        if rows.plain:
+            behind = None if rows.slopes is None else self._inputs[1].view(-1, 1, 1, 1, 1) - view.at
+            mask = view.mask.unsqueeze(1)
+            out = plain_attention(rows, grouped.unsqueeze(3), keys, values, mask, behind)
         else:
-            out = plain_attention(grouped, keys, values, mask, scaling, softcap)
+            out = scaled_dot_product_attention(
+                grouped, keys, values, attn_mask=view.mask, scale=scaling
+            )
         return out.reshape(self.bucket.rows, -1)
 
-    def _view(self, window: int | None, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """The slots that each row looks at, flat, and the mask: rows x 1 x 1 x tokens looked at.
+    def _view(self, window: int | None, dtype: torch.dtype) -> _View:
+        """What each row looks at.
 
         What is masked is a slot of the row's own tokens as well: others may hold anything, and
         nothing times NaN is NaN.
@@ -171,7 +186,8 @@ class StaticStep:
                 own = at.clamp(min=0)
             mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
             mask = mask.masked_fill(hidden, float("-inf")).unsqueeze(1).unsqueeze(1)
-            self._views[window] = self._table.gather(1, own).flatten(), mask
+            slots = self._table.gather(1, own).flatten()
+            self._views[window] = _View(slots, mask, at.view(len(at), 1, 1, 1, -1))
         return self._views[window]
 
 

@@ -27,7 +27,6 @@ _KINDS = {
 """What transformers' names for kinds of layers stand for."""
 _OWN_KINDS = {
     "big_bird": "block-sparse attention layers",
-    "bloom": "ALiBi attention layers",
     "blt": "byte-patch layers (cross-attention between bytes and patches)",
     "cpmant": "attention layers with relative position biases",
     "mamba": "recurrent layers (a state space)",

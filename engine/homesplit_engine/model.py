@@ -27,10 +27,13 @@ from homesplit_engine.kernels import (
 )
 from homesplit_engine.layer_kinds import refusal_of, rope_types, unlike_kind
 from homesplit_engine.lean import LeanModel, make_lean
+from homesplit_engine.own_attention import adapt
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WEIGHTS = ("same", "int8")
 _TRIAL_TOKENS = 40
+_UNNAMED = {"bloom": 2048}
+"""Of families whose files may name no context, as slopes know no end: what they were trained on."""
 
 
 class ModelError(Exception):
@@ -64,8 +67,9 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
     `weights` is `same` (as `dtype`) or `int8` (the linear layers quantised, on a CPU).
     """
     _refuse_settings(device=device, dtype=dtype, weights=weights)
-    text_config = _text_config_of(model_dir)
-    model = _load(model_dir, device, DTYPES[dtype])
+    config = _config_of(model_dir)
+    text_config = config.get_text_config(decoder=True)
+    model = _load(model_dir, config, device, DTYPES[dtype])
     if can_hasten(torch.device(device), DTYPES[dtype]):
         compile_all(int8=weights == "int8", threads=torch.get_num_threads())
     plug = Plug()
@@ -120,8 +124,8 @@ def _refuse_settings(*, device: str, dtype: str, weights: str) -> None:
         raise ModelError(f"{no_int8}; leave the weights as they are, or choose another dtype")
 
 
-def _text_config_of(model_dir: Path) -> Any:
-    """The configuration of the model's decoder; raises ModelError where it can't be served."""
+def _config_of(model_dir: Path) -> Any:
+    """The model's configuration; raises ModelError where its decoder can't be served."""
     from transformers import AutoConfig
 
     if not (model_dir / "config.json").is_file():
@@ -132,11 +136,10 @@ def _text_config_of(model_dir: Path) -> Any:
         )
     except (OSError, ValueError) as error:
         raise ModelError(f"{model_dir}: the configuration can't be read: {error}") from error
-    text_config: Any = config.get_text_config(decoder=True)
-    refusal = refusal_of(text_config)
+    refusal = refusal_of(config.get_text_config(decoder=True))
     if refusal is not None:
         raise ModelError(f"{model_dir.name}: {refusal}; this engine can't serve it")
-    return text_config
+    return config
 
 
 def max_context_of(config: Any) -> int:
@@ -145,7 +148,8 @@ def max_context_of(config: Any) -> int:
     With longrope only up to the original length: beyond it, all of a batch's positions would
     change with its longest sequence, and cached keys with them.
     """
-    longest = int(getattr(config, "max_position_embeddings", 0) or 0)
+    named = [getattr(config, name, None) for name in ("max_position_embeddings", "seq_length")]
+    longest = int(next((each for each in named if each), _UNNAMED.get(config.model_type, 0)))
     if longest <= 0:
         raise ModelError(f"{config.model_type}: the configuration names no context length")
     if "longrope" in rope_types(config):
@@ -162,7 +166,7 @@ def slack_of(dtype: torch.dtype) -> float:
     return 1e-3 if dtype == torch.float32 else 0.1
 
 
-def _load(model_dir: Path, device: str, dtype: torch.dtype) -> Any:
+def _load(model_dir: Path, config: Any, device: str, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
@@ -206,7 +210,8 @@ def _looked_at(
             raise ModelError(
                 f"{name}: transformers itself can't compute it from tokens alone: {error}"
             ) from error
-        model.set_attn_implementation(plug.name)
+        if not adapt(model, plug):
+            model.set_attn_implementation(plug.name)
         model = make_lean(model, plug) or model
         if hasten:
             hasten_linears(model, copy=copy_fits(model))

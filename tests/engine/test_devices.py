@@ -20,6 +20,7 @@ from homesplit_engine.handoff.layout import Piece, pack, piece_bytes, unpack
 from homesplit_engine.handoff.sender import Layer, Outgoing, Sender
 from homesplit_engine.lean import make_lean
 from homesplit_engine.model import LoadedModel, ModelError, load_model
+from homesplit_engine.own_attention import adapt
 from homesplit_engine.records import KV_WIRES, KvWire
 from homesplit_engine.request import Request
 from homesplit_engine.runner import Runner
@@ -29,11 +30,19 @@ from homesplit_engine.wire.messages import HandoffSecret, HandoffTarget, Samplin
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from tests.engine.fake_device import DEVICE, FakeDeviceMixed, fake_cuda, moved
-from tests.engine.tiny import CONTEXT, KINDS, VOCABULARY, config_of, make_model, prompt_of
+from tests.engine.tiny import (
+    CONTEXT,
+    EXPERTS,
+    KINDS,
+    VOCABULARY,
+    WAYS,
+    config_of,
+    make_model,
+    prompt_of,
+)
 
 BLOCK = 8
-EXPERTS = ("qwen3_moe", "mixtral")
-DENSE = [kind for kind in KINDS if kind not in EXPERTS]
+DENSE = [kind for kind in (*KINDS, *WAYS) if kind not in EXPERTS]
 
 
 def made(kind: str, dtype: torch.dtype) -> Any:
@@ -49,7 +58,8 @@ def loaded_there(model: Any, dtype: torch.dtype) -> LoadedModel:
     layers = model.config.num_hidden_layers
     plug = Plug()
     moved(model)
-    model.set_attn_implementation(plug.name)
+    if not adapt(model, plug):
+        model.set_attn_implementation(plug.name)
     model = make_lean(model, plug) or model
     tokens = torch.zeros((1, 20), dtype=torch.int64, device=DEVICE)
     model(tokens, position_ids=torch.arange(20, device=DEVICE)[None], use_cache=False)
@@ -186,7 +196,7 @@ def test_a_mixture_of_devices_is_seen_by_these_tests() -> None:
             torch.empty(3, device=DEVICE).tolist()
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt2", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt2", "qwen3_moe", "gpt_oss"])
 def test_the_trial_of_a_device_passes_where_steps_are_right(kind: str, tmp_path: Any) -> None:
     try_steps(load_model(make_model(tmp_path, kind), device="cpu", dtype="float32"))
 

@@ -16,9 +16,9 @@ from homesplit_engine.model import LoadedModel, load_model
 from homesplit_engine.runner import Runner
 
 from tests.engine.engine_kit import BLOCK, Engine, Models
-from tests.engine.tiny import KINDS, prompt_of
+from tests.engine.tiny import EXPERTS, KINDS, WAYS, prompt_of
 
-DENSE = [kind for kind in KINDS if kind not in ("qwen3_moe", "mixtral")]
+DENSE = [kind for kind in (*KINDS, *WAYS) if kind not in EXPERTS]
 FEWEST = 16
 Record = Callable[[StaticStep], Replay]
 

@@ -38,7 +38,7 @@ REFUSED = {
     "megatron-bert rembert roberta roberta-prelayernorm roc_bert roformer xlm-roberta "
     "xlm-roberta-xl xmod",
     "cross-attention": "blt mllama musicgen musicgen_melody",
-    "ALiBi": "bloom mpt",
+    "ALiBi": "mpt",
     "block-sparse": "big_bird",
     "sparse attention layers (over": "deepseek_v4",
     "relative position": "cpmant xlnet",
@@ -129,21 +129,14 @@ _HALF: dict[str, Any] = {
     "decoder_ffn_dim": 32,
 }
 FOUND: list[tuple[str, dict[str, Any], str]] = [
-    ("FalconConfig", {**_SMALL, "num_hidden_layers": 2}, "FalconAttention"),
-    ("GPTNeoConfig", {**_SMALL, "num_layers": 2, "num_heads": 4,
-     "attention_types": [[["global"], 2]]},
-     "GPTNeoSelfAttention"),
     ("XGLMConfig", {"vocab_size": VOCABULARY, "d_model": 32, "num_layers": 2, "attention_heads": 4,
-     "ffn_dim": 32}, "XGLMAttention"),
+     "ffn_dim": 32, "add_cross_attention": True}, "cross-attention layers"),
     ("MptConfig", {"vocab_size": VOCABULARY, "d_model": 32, "n_layers": 2, "n_heads": 4,
      "attn_config": {"alibi": False}}, "MptAttention"),
     ("DiffLlamaConfig", _TEXT, "attend more than once (DiffLlamaAttention"),
     ("BartConfig", _HALF, "cross-attention layers"),
     ("WhisperConfig", {**_HALF, "pad_token_id": 0}, "cross-attention layers"),
     ("MoshiConfig", {**_TEXT, "ffn_dim": 32, "sliding_window": 12}, "tell their window"),
-    ("GptOssConfig", {**_TEXT, "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2,
-     "num_experts_per_tok": 1, "pad_token_id": 0,
-     "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "attention sinks"),
 ]  # fmt: skip
 """What only the model itself shows: a configuration, its settings, and what is said."""
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from homesplit_engine import attention
 from homesplit_engine.request import Request
 from homesplit_engine.wire.messages import SamplingParams
 
+from homesplit.core.model_config import shape_from_config
 from tests.engine.engine_kit import ANSWER, BLOCK, CHUNK, LENGTHS, Engine, Models
-from tests.engine.tiny import CONTEXT, KINDS, ROPES, continued, prompt_of
+from tests.engine.tiny import CONTEXT, KINDS, ROPES, WAYS, continued, prompt_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CUTS = {"whole": None, "chunked": CHUNK}
-EVERY = [*KINDS, *ROPES]
+EVERY = [*KINDS, *ROPES, *WAYS]
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -71,6 +75,33 @@ def _answered(engine: Engine, name: str, prompt: list[int], chunk: int | None) -
     request = engine.add(name, prompt, chunk=chunk)
     engine.run()
     return request
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gpt_oss", "bloom"])
+def test_attention_that_is_spelled_out_holds_few_scores_at_a_time(
+    kind: str, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, plain = models.loaded(kind), attention.plain_attention
+    sizes: list[int] = []
+
+    def watched(rows: Any, query: torch.Tensor, *rest: Any) -> torch.Tensor:
+        sizes.append(query.shape[-2])
+        return plain(rows, query, *rest)
+
+    heads = loaded.model.config.num_attention_heads
+    monkeypatch.setattr(attention, "MOST_SCORES", 7 * 45 * heads)
+    monkeypatch.setattr(attention, "plain_attention", watched)
+    engine = Engine(loaded)
+    engine.add("whole", prompt_of(45), chunk=None)
+    assert engine.run()["whole"] == models.answer(kind, 45)
+    assert max(sizes) == 7
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_the_plan_counts_the_kv_that_the_engine_keeps(kind: str, models: Models) -> None:
+    config = json.loads((models.folder(kind) / "config.json").read_text())
+    shape = shape_from_config(config, name=kind)
+    assert shape.kv_bytes_per_token("fp32") == models.loaded(kind).kv_shape.bytes_per_token
 
 
 @pytest.mark.parametrize("kind", EVERY)

@@ -63,7 +63,14 @@ def test_int8_weights_are_close_to_the_weights_they_came_from(folder: Path) -> N
 @pytest.mark.parametrize(
     ("kind", "layers"),
     # Three layers, and the head: four of GPT-2's; q, k, v, o and two of each of four experts.
-    [("gpt2", 13), ("qwen3_moe", 37), ("mixtral", 37)],
+    [
+        ("gpt2", 13),
+        ("qwen3_moe", 37),
+        ("mixtral", 37),
+        ("gpt_oss", 37),
+        ("falcon", 13),
+        ("gpt_neo", 19),
+    ],
 )
 def test_layers_that_are_no_plain_linear_ones_are_int8_too(
     tmp_path: Path, kind: str, layers: int

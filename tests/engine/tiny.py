@@ -69,13 +69,33 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "olmo2": ("Olmo2Config", {}),
     "granite": ("GraniteConfig", {}),
     "gpt2": ("GPT2Config", _GPT2),
-    "gpt_neox": ("GPTNeoXConfig", {}),
+    "gpt_neox": ("GPTNeoXConfig", {"num_key_value_heads": 4}),
     "qwen3_moe": (
         "Qwen3MoeConfig",
         {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
     ),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "sliding_window": None}),
+    "gpt_oss": (
+        "GptOssConfig",
+        {
+            "head_dim": 16,
+            "intermediate_size": 64,
+            "sliding_window": 12,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1.5e5,
+                "factor": 4.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 32,
+            },
+        },
+    ),
 }
+EXPERTS = ("qwen3_moe", "mixtral", "gpt_oss")
 
 _STRETCHED = {"rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 64}
 ROPES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -113,13 +133,71 @@ ROPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """By kind of rope that is carried: a tiny model that has it."""
 
+_SIZES = {
+    "vocab_size": VOCABULARY,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+_FALCON = {
+    **_SIZES,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.04,
+}
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "granite_swa": ("GraniteSWAConfig", {"sliding_window": 12}),
+    "falcon": ("FalconConfig", _FALCON),
+    "falcon new": (
+        "FalconConfig",
+        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
+    ),
+    "falcon plain": (
+        "FalconConfig",
+        {**_FALCON, "multi_query": False, "parallel_attn": False, "bias": True},
+    ),
+    "gpt_neo": (
+        "GPTNeoConfig",
+        {
+            **_SIZES,
+            "hidden_size": 32,
+            "num_layers": 3,
+            "num_heads": 4,
+            "attention_types": [[["global", "local"], 1], [["local"], 1]],
+            "window_size": 12,
+            "max_position_embeddings": CONTEXT,
+            "initializer_range": 0.06,
+        },
+    ),
+    "xglm": (
+        "XGLMConfig",
+        {
+            **_SIZES,
+            "d_model": 32,
+            "num_layers": 3,
+            "attention_heads": 4,
+            "ffn_dim": 48,
+            "max_position_embeddings": CONTEXT,
+            "init_std": 0.06,
+        },
+    ),
+    # Three heads: no power of two, for which slopes are made in another way.
+    "bloom": (
+        "BloomConfig",
+        {**_SIZES, "hidden_size": 36, "n_layer": 3, "n_head": 3, "seq_length": CONTEXT},
+    ),
+}
+"""By family whose layers attend in a way of their own: a tiny model of it."""
+
 
 def config_of(kind: str, **changes: Any) -> Any:
     """The configuration of a tiny model."""
     import transformers
 
-    config_name, extra = (KINDS | ROPES)[kind]
-    settings = dict(extra) if kind == "gpt2" else _COMMON | extra
+    config_name, extra = (KINDS | ROPES | WAYS)[kind]
+    settings = dict(extra) if "vocab_size" in extra else _COMMON | extra
     return getattr(transformers, config_name)(**(settings | changes))
 
 
@@ -140,6 +218,9 @@ def write_model(folder: Path, config: Any, *, seed: int = 0) -> Path:
             # Random initialisation is so small that every prompt would have the same answer.
             if parameter.dim() > 1:
                 parameter.mul_(8.0 if "embed" not in name else 3.0)
+            if name.endswith(("sinks", "bias")):
+                # They begin as zeros, or next to them: one that is left out would not be missed.
+                parameter.normal_(std=0.5)
     model.save_pretrained(folder)
     return folder
 
