@@ -28,6 +28,7 @@ from homesplit_engine.kernels import (
 from homesplit_engine.layer_kinds import refusal_of, rope_types, unlike_kind
 from homesplit_engine.lean import LeanModel, make_lean
 from homesplit_engine.own_attention import adapt
+from homesplit_engine.packed_weights import unpacking, why_packed
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WEIGHTS = ("same", "int8")
@@ -139,6 +140,9 @@ def _config_of(model_dir: Path) -> Any:
     refusal = refusal_of(config.get_text_config(decoder=True))
     if refusal is not None:
         raise ModelError(f"{model_dir.name}: {refusal}; this engine can't serve it")
+    packed = why_packed(config)
+    if packed is not None:
+        raise ModelError(f"{model_dir.name}: {packed}")
     return config
 
 
@@ -178,6 +182,7 @@ def _load(model_dir: Path, config: Any, device: str, dtype: torch.dtype) -> Any:
             use_safetensors=True,
             dtype=dtype,
             attn_implementation="eager",
+            **unpacking(config),
         )
     except (OSError, ValueError, KeyError) as error:
         if str(error).startswith("Unrecognized configuration class"):

@@ -48,6 +48,21 @@ def answer(model: Any, tokenizer: Any, job: dict[str, Any]) -> dict[str, Any]:
     return {"text": tokenizer.decode(new, skip_special_tokens=True), "token_ids": new}
 
 
+def load(folder: str) -> Any:
+    """The model in fp32, by transformers alone; GPT-OSS's packed weights as what they stand for."""
+    import torch
+    import transformers
+    from transformers.utils.quantization_config import Mxfp4Config
+
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    packed = getattr(config, "quantization_config", None) is not None
+    # Left to itself it asks for packages that no box has.
+    unpack = {"quantization_config": Mxfp4Config(dequantize=True)} if packed else {}
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True, use_safetensors=True, **unpack
+    ).eval()
+
+
 def main() -> int:
     """Answer every prompt of stdin."""
     parser = argparse.ArgumentParser(prog="homesplit_engine.reference")
@@ -62,9 +77,7 @@ def main() -> int:
     if args.threads:
         torch.set_num_threads(args.threads)
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.model, local_files_only=True)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        args.model, dtype=torch.float32, local_files_only=True, use_safetensors=True
-    ).eval()
+    model = load(args.model)
     json.dump([answer(model, tokenizer, job) for job in jobs], sys.stdout)
     return 0
 
