@@ -262,9 +262,13 @@ def _replace(
         for name, child in parent.named_children()
     ]
     replaced = 0
+    found.reverse()
     with torch.inference_mode():
-        for parent, name, child in found:
+        while found:
+            # Taken out, so that the weights of what is replaced are given back at once.
+            parent, name, child = found.pop()
             made = new(child, copy and name not in _HEADS)
+            del child
             if made is not None:
                 setattr(parent, name, made)
                 replaced += 1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from homesplit_engine import kernels
 from homesplit_engine.attention import Plug, Span, Step
 from homesplit_engine.cache import KvPool
 from homesplit_engine.fingerprint import differing
@@ -93,6 +95,22 @@ def test_a_model_most_of_which_would_stay_wide_is_refused_in_int8(
     monkeypatch.setattr("homesplit_engine.experts.Int8Experts", none)
     with pytest.raises(ModelError, match=r"no int8 form here \(MixtralExperts, MixtralTopKRouter"):
         load_model(make_model(tmp_path, "mixtral"), device="cpu", dtype="float32", weights="int8")
+
+
+def test_the_weights_of_each_layer_are_given_back_before_the_next_is_made_int8(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
+    held = [weakref.ref(layer) for layer in model]
+    alive: list[int] = []
+
+    def watched(linear: torch.nn.Linear, **settings: Any) -> Int8Linear:
+        alive.append(sum(layer() is not None for layer in held))
+        return Int8Linear(linear, **settings)
+
+    monkeypatch.setattr(kernels, "Int8Linear", watched)
+    assert kernels.quantise_linears(model, copy=False) == 3
+    assert alive == [3, 2, 1]
 
 
 @pytest.mark.parametrize("quick", [False, True])
