@@ -64,15 +64,22 @@ class Room(Struct, frozen=True, kw_only=True):
     where it is small beside what is free."""
     free: float | None = None
     """What is free beside the weights when the engine starts; None where ours won't run."""
+    loading: float = 0.0
+    """What the weights take as they come, where the engine makes narrower ones of them."""
+
+    @property
+    def needed(self) -> float:
+        """Bytes of weights and one longest conversation, or of loading where that takes more.
+
+        The second copy is only taken where there is room for it, so it is not needed.
+        """
+        return max(self.weights + self.kv_needed, self.loading)
 
     @property
     def fits(self) -> bool:
-        """Whether weights and one longest conversation have room.
-
-        The second copy is only taken where there is room for it, so it never decides this.
-        """
+        """Whether that has room."""
         return self.memory is None or (
-            self.weights + self.kv_needed <= self.memory
+            self.needed <= self.memory
             and (self.free is None or self.kv_needed <= KV_OF_FREE * self.free)
         )
 
@@ -105,6 +112,8 @@ def room_of(box: BoxProfile, asked: Asked) -> Room:
     memory = box.memory_bytes.value
     shape = placed(box, asked.shape, asked.weights, beside=asked.boxes)
     ours = box.source == "probe" and memory is not None
+    # Int8 weights are made by this engine alone, once all have come as fp32.
+    comes = DTYPE_BYTES["fp32"] * asked.shape.parameters
     return Room(
         box=box.name,
         memory=None if memory is None else memory * share,
@@ -112,6 +121,7 @@ def room_of(box: BoxProfile, asked: Asked) -> Room:
         kv_needed=_conversation_bytes(asked, ours=ours),
         copy=second_copy(box, shape) if ours else 0.0,
         free=max((memory or 0.0) - shape.weights_bytes, 0.0) if ours else None,
+        loading=comes if asked.weights == "int8" else 0.0,
     )
 
 

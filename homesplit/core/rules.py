@@ -65,7 +65,10 @@ def not_asked(name: str, unit: str, why: str) -> RuleResult:
 def fits(rooms: tuple[Room, ...]) -> RuleResult:
     """Rule 1: weights and one longest conversation fit each box."""
     fitting = [room for room in rooms if room.fits]
-    need = min(room.weights + room.kv_needed for room in rooms)
+    least = min(rooms, key=lambda room: room.needed)
+    need, loads = least.needed, least.needed > least.weights + least.kv_needed
+    what = "To load the weights before they are made int8 takes" if loads else ""
+    takes = f"{what or 'Weights and one conversation need'} {say.size(need)}"
     largest = max((room.memory for room in rooms if room.memory is not None), default=None)
     parts = ", ".join(
         f"{room.box} {say.size(room.memory) if room.memory is not None else 'unknown'}"
@@ -73,18 +76,18 @@ def fits(rooms: tuple[Room, ...]) -> RuleResult:
     )
     if not fitting:
         said = (
-            f"Weights and one conversation need {say.size(need)}; usable memory: {parts}. It fits "
+            f"{takes}; usable memory: {parts}. It fits "
             f"neither box, and a prefill/decode split is not a capacity technique: each box "
             f"holds the whole model."
             if len(rooms) > 1
-            else f"Weights and one conversation need {say.size(need)}; usable memory: {parts}."
+            else f"{takes}; usable memory: {parts}."
         )
         return rule("fits", "fail", said, need, largest, "bytes")
     if any(room.memory is None for room in rooms):
         return rule(
             "fits",
             "unknown",
-            f"Weights and one conversation need {say.size(need)}; usable memory: {parts}.",
+            f"{takes}; usable memory: {parts}.",
             need,
             largest,
             "bytes",
@@ -97,7 +100,7 @@ def fits(rooms: tuple[Room, ...]) -> RuleResult:
         )
         return rule("fits", "fail", said, need, largest, "bytes")
     where = "both boxes" if len(rooms) > 1 else fitting[0].box
-    said = f"Weights and one conversation need {say.size(need)} and fit {where} ({parts})."
+    said = f"{takes}; that fits {where} ({parts})."
     said += _beside_weights(rooms)
     return rule("fits", "pass", said, need, largest, "bytes")
 

@@ -264,8 +264,22 @@ def test_the_advice_says_when_int8_weights_would_hold_the_targets(
         assert "100 % of the requests are inside the targets" in flip.sentence
 
 
+def probed(memory: float) -> BoxProfile:
+    """The box, with so much memory, as one that this engine was tried on."""
+    held = stated(memory, unit="bytes", source="test")
+    return structs.replace(MINI, memory_bytes=held, source="probe")
+
+
 def test_the_advice_says_when_int8_weights_would_fit() -> None:
-    small = structs.replace(MINI, memory_bytes=stated(1.5e9, unit="bytes", source="test"))
-    flip = flip_of(asked(small, shape=ONE_GB))
+    # A fifth of it belongs to others: 4 GB of fp32 can just be loaded, and leave no room for KV.
+    flip = flip_of(asked(probed(5.0e9), shape=ONE_GB))
     assert flip is not None
     assert "the model fits" in flip.sentence
+
+
+def test_what_can_not_be_loaded_before_it_is_made_int8_does_not_fit() -> None:
+    small = probed(4.9e9)
+    assert flip_of(asked(small, shape=ONE_GB)) is None
+    first = decide(asked(small, shape=ONE_GB, weights="int8"), QUICK).rules[0]
+    assert (first.verdict, first.value) == ("fail", 4e9)
+    assert "To load the weights before they are made int8 takes 4 GB;" in first.sentence
