@@ -17,8 +17,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from homesplit_engine.cache import KvPool, Place
 
-MOST_SCORES = 2**25
-"""Of queries with keys that attention spelled out holds at a time, of all heads together."""
+MOST_SCORES, CACHED_SCORES = 2**25, 2**20
+"""Of queries with keys that attention spelled out holds at a time, of all heads together.
+
+The second on a CPU: as many as its nearer caches hold, where a prompt takes a third of the time.
+"""
+_FEWEST = 4
 _numbers = itertools.count()
 
 
@@ -37,6 +41,10 @@ class Span:
         self.count = count
         self.end = start + count
         self.place = place
+
+    def first(self, window: int | None) -> int:
+        """The first token that any of these sees."""
+        return 0 if window is None else max(0, self.start - window + 1)
 
     def parts(self, count: int) -> list[Span]:
         """The same as neighbours of at most `count` tokens."""
@@ -77,7 +85,7 @@ class Step:
 
         Shape (count, end - first). Position i sees j when j <= i and i - j < window.
         """
-        first = 0 if window is None else max(0, span.start - window + 1)
+        first = span.first(window)
         which = (span.row, span.count, window)
         mask = self._masks.get(which)
         if mask is None:
@@ -247,8 +255,10 @@ class _Attention:
     def of(self, span: Span) -> torch.Tensor:
         """One sequence's attention; returns count x (heads * head_dim)."""
         if self._rows.plain:
-            most = MOST_SCORES // (self._rows.query.shape[1] * span.end)
-            parts = [self._spelled(part) for part in span.parts(max(1, most))]
+            query = self._rows.query
+            scores = CACHED_SCORES if query.device.type == "cpu" else MOST_SCORES
+            most = max(_FEWEST, scores // (query.shape[1] * span.end))
+            parts = [self._spelled(part) for part in span.parts(most)]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
         if span.count == 1:
             return self._of_one(span)
@@ -272,7 +282,11 @@ class _Attention:
 
     def _spelled(self, span: Span) -> torch.Tensor:
         rows, step = self._rows, self._step
-        first, mask = step.mask(span, self._window(span), rows.query.dtype)
+        window = self._window(span)
+        if span.count == 1:
+            first, mask = span.first(window), None
+        else:
+            first, mask = step.mask(span, window, rows.query.dtype)
         behind = None if rows.slopes is None else step.behind(span, first)
         k, v = step.pool.read_heads(rows.layer, span.place, first, span.end)
         queries = rows.query[span.row : span.row + span.count].transpose(0, 1)
@@ -304,9 +318,8 @@ class _Attention:
         return out.reshape(1, -1)
 
     def _seen(self, span: Span) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V that a sequence's last token sees, laid out as in `KvPool.by_head`."""
-        window = self._rows.window
-        first = 0 if window is None else max(0, span.end - window)
+        """K and V that a sequence's one new token sees, laid out as in `KvPool.by_head`."""
+        first = span.first(self._rows.window)
         return self._step.pool.read_heads(self._rows.layer, span.place, first, span.end)
 
 
@@ -356,7 +369,7 @@ def plain_attention(
     query: torch.Tensor,  # ... x kv_heads x group x n x d
     key: torch.Tensor,  # ... x kv_heads x t x d
     value: torch.Tensor,  # ... x kv_heads x t x d
-    mask: torch.Tensor,  # ... x n x t
+    mask: torch.Tensor | None,  # ... x n x t
     behind: torch.Tensor | None = None,  # ... x n x t
 ) -> torch.Tensor:
     """Attention spelled out as `rows` has it, with all that fused attention lacks.
@@ -369,7 +382,8 @@ def plain_attention(
         scores = torch.tanh(scores / rows.softcap) * rows.softcap
     if rows.slopes is not None and behind is not None:
         scores = scores - rows.slopes.view(*heads, 1, 1) * behind
-    scores = scores + mask
+    if mask is not None:
+        scores = scores + mask
     if rows.sinks is not None:
         sinks = rows.sinks.to(scores.dtype).view(*heads, 1, 1)
         scores = torch.cat((scores, sinks.expand(*scores.shape[:-1], 1)), dim=-1)

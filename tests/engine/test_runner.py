@@ -89,7 +89,7 @@ def test_attention_that_is_spelled_out_holds_few_scores_at_a_time(
         return plain(rows, query, *rest)
 
     heads = loaded.model.config.num_attention_heads
-    monkeypatch.setattr(attention, "MOST_SCORES", 7 * 45 * heads)
+    monkeypatch.setattr(attention, "CACHED_SCORES", 7 * 45 * heads)
     monkeypatch.setattr(attention, "plain_attention", watched)
     engine = Engine(loaded)
     engine.add("whole", prompt_of(45), chunk=None)
