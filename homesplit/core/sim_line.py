@@ -17,8 +17,9 @@ TOLD_S = 0.5
 """As often a box tells what it still has to send: four times within the detection time."""
 LATE_S = 0.12
 """By so much at the most its words are heard late, behind what the processor computes that says or
-hears them: of a look of one second that is what a rate seems to change by. Taken from the lab's
-two cells on 20 Mbit/s in which hand-offs queue (`tests/bench/results/decisions.md`)."""
+hears them: of a look of one second that is what a rate seems to change by. Taken from two of the
+lab's cells on 20 Mbit/s, where the router's box reads; where it writes, words were about 50 ms late
+and a few more hand-offs waited for (`tests/bench/results/decisions.md`)."""
 
 
 @dataclass(slots=True, eq=False)
