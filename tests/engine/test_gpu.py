@@ -25,11 +25,12 @@ from homesplit_engine.trial import try_steps
 from homesplit.io.paths import user_paths
 from tests.engine.client import Pair, WorkerProcess
 from tests.engine.engine_kit import ANSWER, BLOCK, CHUNK, LENGTHS, Engine, Models
-from tests.engine.tiny import KINDS, prompt_of
+from tests.engine.tiny import KINDS, WAYS, prompt_of
 
 pytestmark = pytest.mark.gpu
 
 NAME = "cuda" if torch.cuda.is_available() else "mps"
+EVERY = [*KINDS, *WAYS]
 LONG = 24
 """Answers long enough for a batch to shrink and for blocks to be added."""
 
@@ -64,7 +65,7 @@ class Graphed(Engine):
 
 
 @pytest.mark.parametrize("chunk", [None, CHUNK], ids=["whole", "chunked"])
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", EVERY)
 def test_greedy_text_equals_generate_in_a_batch(
     kind: str, chunk: int | None, models: Models
 ) -> None:
@@ -142,7 +143,7 @@ def test_penalties_and_logprobs_come_out_as_on_the_cpu(models: Models) -> None:
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", EVERY)
 def test_graphs_on_and_off_give_the_same_text(kind: str, models: Models) -> None:
     loaded = models.loaded(kind)
     refusal = why_no_graphs(loaded)
@@ -173,7 +174,7 @@ def test_graphs_of_half_precision_pass_their_own_comparison(dtype: str, models: 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", EVERY)
 def test_the_trial_that_a_worker_begins_with_passes(kind: str, dtype: str, models: Models) -> None:
     try_steps(models.loaded(kind, dtype))
 
