@@ -121,16 +121,17 @@ def errors_of(lines: Sequence[dict[str, Any]], key: str) -> list[float]:
 
 
 HISTORY = (
-    "Equal boxes' 25 cells were measured on 2026-12-01 between 00:43 and 01:04, the machine at "
-    "rest, unequal boxes' 20 the day before beside other work, `answers` not among them; there "
-    "bursts and chat after a kernel had been mended, the rest before. That a lead within what the "
-    "calibration is off by is a tie was learnt from cells like these, so they do not prove it. The "
-    "equal boxes' calibration took atlas for 37 % slower while borea computes, which one short "
-    "moment told: a split that writes on atlas was predicted too slow by it (`answers`), and "
-    "replicas' TTFT too long (docs). It asks three times since; no cell is of after that. On 20 "
-    "Mbit/s the router gives hand-offs of a queue up; the simulator asks its rule. By how much a "
-    "box's words may be late there was taken from the equal boxes' bursts and answers, so these "
-    "two cells don't prove it."
+    "All cells were measured on 2026-12-01, the machine at rest: equal boxes' between 03:47 and "
+    "04:12, unequal boxes' between 04:43 and 05:12, and the boxes calibrated anew at each link. "
+    "Between the two a fault was found by them: the desk's SSH forwarding held tokens back for up "
+    "to 40 ms (OpenSSH sets TCP_NODELAY only where a session began; `ssh_box.py`), so the equal "
+    "boxes' TTFT of quiet and chat is up to 37 ms longer than the engine's and predicted, their "
+    "TPOT as much shorter; unequal boxes' has none of it. In an equal pair measured once more "
+    "after it (not in the table) the client saw the first token 2 to 3 ms after the router, "
+    "before it 37. That a lead within what the calibration is off by is a tie was learnt from "
+    "older cells like these. On 20 Mbit/s the router gives hand-offs of a queue up; the simulator "
+    "asks its rule. By how much a box's words may be late there was taken from the equal boxes' "
+    "bursts and answers, so these two cells don't prove it."
 )
 OF_BEFORE = (
     "{old} of the {all} cells are of before 2026-11-30 21:40: no calibration timed there what a "
