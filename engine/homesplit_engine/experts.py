@@ -43,7 +43,7 @@ def int8_of(module: Any, quantise: Quantise) -> nn.Module | None:
     if type(module) is nn.Linear:
         return quantise(module)
     if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
-        return quantise(_linear(module.weight.T.contiguous(), module.bias))
+        return quantise(linear_of(module.weight.T.contiguous(), module.bias))
     usual = getattr(module, "has_gate", False) and not (
         getattr(module, "has_post_expert_norm", False)
     )
@@ -54,10 +54,11 @@ def _linears(experts: Any, name: str) -> Iterator[nn.Linear]:
     """One product of each expert, whose weights may lie the other way round."""
     biases = getattr(experts, f"{name}_bias") if experts.has_bias else itertools.repeat(None)
     for weight, bias in zip(getattr(experts, name), biases, strict=False):
-        yield _linear(weight.T.contiguous() if experts.is_transposed else weight, bias)
+        yield linear_of(weight.T.contiguous() if experts.is_transposed else weight, bias)
 
 
-def _linear(weight: torch.Tensor, bias: Any = None) -> nn.Linear:
+def linear_of(weight: torch.Tensor, bias: Any = None) -> nn.Linear:
+    """A linear layer of these weights, out_features x in_features; no copy is made."""
     with torch.device("meta"):
         made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     made.weight = nn.Parameter(weight.detach(), requires_grad=False)

@@ -156,8 +156,7 @@ def _shared(config: Any) -> str | None:
 
 
 def _alibi(config: Any) -> str | None:
-    inner: Any = _setting(config, "attn_config")
-    if _setting(config, "alibi") or getattr(inner, "alibi", False):
+    if _setting(config, "alibi"):
         return "ALiBi attention layers"
     return None
 

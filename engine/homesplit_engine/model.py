@@ -33,6 +33,7 @@ from homesplit_engine.packed_weights import unpacking, why_packed
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 WEIGHTS = ("same", "int8")
 _TRIAL_TOKENS = 40
+_CONTEXT_KEYS = ("max_position_embeddings", "max_seq_len", "seq_length")
 _UNNAMED = {"bloom": 2048}
 """Of families whose files may name no context, as slopes know no end: what they were trained on."""
 
@@ -152,7 +153,7 @@ def max_context_of(config: Any) -> int:
     With longrope only up to the original length: beyond it, all of a batch's positions would
     change with its longest sequence, and cached keys with them.
     """
-    named = [getattr(config, name, None) for name in ("max_position_embeddings", "seq_length")]
+    named = [getattr(config, name, None) for name in _CONTEXT_KEYS]
     longest = int(next((each for each in named if each), _UNNAMED.get(config.model_type, 0)))
     if longest <= 0:
         raise ModelError(f"{config.model_type}: the configuration names no context length")

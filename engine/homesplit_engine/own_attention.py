@@ -1,4 +1,4 @@
-"""Families whose attention does not ask transformers' interface: BLOOM, Falcon, GPT-Neo, XGLM.
+"""Families whose attention asks no interface of transformers: BLOOM, Falcon, GPT-Neo, MPT, XGLM.
 
 In place of each such module comes one that has its projections, computes what it computes before
 and after attending, and asks the plug between. Loading compares the logits of the two.
@@ -6,13 +6,14 @@ and after attending, and asks the plug between. Loading compares the logits of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from homesplit_engine.attention import Plug
+from homesplit_engine.experts import linear_of
 
 _Turn = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
@@ -21,29 +22,42 @@ class Apart(nn.Module):
     """Query, key and value from a product each, as in GPT-Neo and XGLM."""
 
     def __init__(
-        self, own: Any, plug: Plug, *, layer: int, scaling: float, window: int | None = None
+        self,
+        own: Any,
+        plug: Plug,
+        products: Sequence[nn.Module],
+        *,
+        layer: int,
+        scaling: float,
+        window: int | None = None,
+        slopes: torch.Tensor | None = None,
+        most: float | None = None,
     ) -> None:
+        """`slopes` are those of ALiBi; no query, key or value is larger than `most`."""
         super().__init__()
         self.layer_idx = layer
         self._plug = plug
         self._width = int(own.head_dim)
-        self._scaling = scaling
-        self._window = window
-        self.q_proj: nn.Module = own.q_proj
-        self.k_proj: nn.Module = own.k_proj
-        self.v_proj: nn.Module = own.v_proj
+        self._asks: dict[str, Any] = {
+            "scaling": scaling,
+            "sliding_window": window,
+            "slopes": slopes,
+        }
+        self._most = most
+        self.q_proj, self.k_proj, self.v_proj = products
         self.out_proj: nn.Module = own.out_proj
 
     def forward(self, hidden_states: torch.Tensor, **_ignored: Any) -> tuple[torch.Tensor, None]:
         """1 x tokens x hidden -> the same."""
-        query, key, value = (
-            product(hidden_states).unflatten(-1, (-1, self._width)).transpose(1, 2)
-            for product in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        out, _ = self._plug.attend(
-            self, query, key, value, None, scaling=self._scaling, sliding_window=self._window
-        )
+        products = (self.q_proj, self.k_proj, self.v_proj)
+        query, key, value = (self._heads(product(hidden_states)) for product in products)
+        out, _ = self._plug.attend(self, query, key, value, None, **self._asks)
         return self.out_proj(out.flatten(2)), None
+
+    def _heads(self, rows: torch.Tensor) -> torch.Tensor:
+        if self._most:
+            rows = rows.clamp(-self._most, self._most)
+        return rows.unflatten(-1, (-1, self._width)).transpose(1, 2)
 
 
 class Fused(nn.Module):
@@ -108,8 +122,10 @@ def adapt(model: Any, plug: Plug) -> bool:
         if type(module).__name__ == "FalconLinear":
             # The same sums as a plain one's, and of those alone there are quicker and narrower.
             module.__class__ = nn.Linear
-    # Else a mask as large as the square of each step's row is made, which nobody reads.
-    model.config._attn_implementation = plug.name
+    if model.config.model_type != "mpt":
+        # Else a mask as large as the square of each step's row is made, which nobody reads.
+        # MPT's code works on it before, so there it must be.
+        model.config._attn_implementation = plug.name
     return True
 
 
@@ -133,16 +149,36 @@ def _falcon(own: Any, plug: Plug) -> nn.Module:
 
 def _gpt_neo(own: Any, plug: Plug) -> nn.Module:
     window = int(own.config.window_size) if own.attention_type == "local" else None
-    return Apart(own, plug, layer=int(own.layer_id), scaling=1.0, window=window)
+    products = (own.q_proj, own.k_proj, own.v_proj)
+    return Apart(own, plug, products, layer=int(own.layer_id), scaling=1.0, window=window)
+
+
+def _mpt(own: Any, plug: Plug) -> nn.Module:
+    from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+
+    device = own.out_proj.weight.device
+    # Of two tokens the first has its head's slope less than the second, which has none.
+    slopes = -build_mpt_alibi_tensor(own.n_heads, 2, device=device)[:, 0, 0]
+    return Apart(
+        own,
+        plug,
+        [linear_of(third) for third in own.Wqkv.weight.chunk(3)],
+        layer=int(own.layer_idx),
+        scaling=float(own.softmax_scale),
+        slopes=slopes,
+        most=own.clip_qkv,
+    )
 
 
 def _xglm(own: Any, plug: Plug) -> nn.Module:
-    return Apart(own, plug, layer=int(own.layer_idx), scaling=float(own.scaling))
+    products = (own.q_proj, own.k_proj, own.v_proj)
+    return Apart(own, plug, products, layer=int(own.layer_idx), scaling=float(own.scaling))
 
 
 _KNOWN: dict[str, Callable[[Any, Plug], nn.Module]] = {
     "BloomAttention": _bloom,
     "FalconAttention": _falcon,
     "GPTNeoSelfAttention": _gpt_neo,
+    "MptAttention": _mpt,
     "XGLMAttention": _xglm,
 }

@@ -38,7 +38,6 @@ REFUSED = {
     "megatron-bert rembert roberta roberta-prelayernorm roc_bert roformer xlm-roberta "
     "xlm-roberta-xl xmod",
     "cross-attention": "blt mllama musicgen musicgen_melody",
-    "ALiBi": "mpt",
     "block-sparse": "big_bird",
     "sparse attention layers (over": "deepseek_v4",
     "relative position": "cpmant xlnet",
@@ -131,8 +130,7 @@ _HALF: dict[str, Any] = {
 FOUND: list[tuple[str, dict[str, Any], str]] = [
     ("XGLMConfig", {"vocab_size": VOCABULARY, "d_model": 32, "num_layers": 2, "attention_heads": 4,
      "ffn_dim": 32, "add_cross_attention": True}, "cross-attention layers"),
-    ("MptConfig", {"vocab_size": VOCABULARY, "d_model": 32, "n_layers": 2, "n_heads": 4,
-     "attn_config": {"alibi": False}}, "MptAttention"),
+    ("GPTNeoXJapaneseConfig", _TEXT, "GPTNeoXJapaneseAttention"),
     ("DiffLlamaConfig", _TEXT, "attend more than once (DiffLlamaAttention"),
     ("BartConfig", _HALF, "cross-attention layers"),
     ("WhisperConfig", {**_HALF, "pad_token_id": 0}, "cross-attention layers"),

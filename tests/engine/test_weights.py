@@ -72,6 +72,7 @@ def test_int8_weights_are_close_to_the_weights_they_came_from(folder: Path) -> N
         ("gpt_oss", 37),
         ("falcon", 13),
         ("gpt_neo", 19),
+        ("mpt", 19),
     ],
 )
 def test_layers_that_are_no_plain_linear_ones_are_int8_too(

@@ -188,6 +188,17 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
         "BloomConfig",
         {**_SIZES, "hidden_size": 36, "n_layer": 3, "n_head": 3, "seq_length": CONTEXT},
     ),
+    "mpt": (
+        "MptConfig",
+        {
+            **_SIZES,
+            "d_model": 36,
+            "n_layers": 3,
+            "n_heads": 3,
+            "max_seq_len": CONTEXT,
+            "attn_config": {"clip_qkv": 2.0},
+        },
+    ),
 }
 """By family whose layers attend in a way of their own: a tiny model of it."""
 
