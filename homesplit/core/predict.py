@@ -12,7 +12,8 @@ from homesplit.core.conversing import TIMES, converses, flooded, going_on, turn_
 from homesplit.core.load import Extent, LoadPlan, OfferedRequest, bounded_load, plan_load
 from homesplit.core.plan import MeasuredFigures, ModePrediction, Spread, StallFigures
 from homesplit.core.scene import Arrangement, Scene
-from homesplit.core.simulate import Bound, SimResult, simulate
+from homesplit.core.sim_result import Bound, SimResult
+from homesplit.core.simulate import simulate
 from homesplit.core.window import Window, window
 from homesplit.core.workload import Arrivals, Targets, Workload
 

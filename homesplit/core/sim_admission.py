@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from homesplit_engine.records import ModeSetting
 from homesplit_engine.router.overload import Overload
 from homesplit_engine.router.pressure import MIN_SAMPLES, Pressure
+
+from homesplit.core.load import LoadPlan
+from homesplit.core.sim_worker import SimWorker
 
 SURE_SHARE = 0.8
 """As the router's: let in when the expected wait is within this share of the limit."""
@@ -72,3 +78,19 @@ class SimAdmission:
         if self._waiting:
             # Nobody behind it would tell nothing of a queue.
             self._pressure.learn(received_s=received_s, prompt_tokens=tokens, now_s=now_s)
+
+
+def admission(
+    setting: ModeSetting,
+    workers: Mapping[str, SimWorker],
+    load: LoadPlan,
+    ttft_target_s: float | None,
+) -> SimAdmission:
+    """The router's judges, who know how fast the boxes that read do so."""
+    if ttft_target_s is None or not load.requests:
+        return SimAdmission(None)
+    mean = sum(r.prompt_tokens for r in load.requests) / len(load.requests)
+    only = setting.prefill_box if setting.mode == "split" else None
+    reading = [box for name, box in workers.items() if only in (None, name)]
+    rate = sum(1.0 / box.cost.step_seconds([(0, round(mean))], 0, 0) for box in reading)
+    return SimAdmission(ttft_target_s, prompt_tokens=mean, read_s=1.0 / rate)

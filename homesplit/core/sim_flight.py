@@ -50,6 +50,13 @@ class Flight:
             self.token_s += self.written_s[self.written_from :]
             self.written_s = None
 
+    def end(self, outcome: Outcome) -> None:
+        """It is over, and lets go of what grew with it."""
+        self.outcome = outcome
+        self.take_tokens()
+        self.told_s = tuple(self.token_s)
+        self.tokens, self.hashes, self.token_s, self.pieces = [], [], [], []
+
 
 @dataclass(slots=True)
 class Held:

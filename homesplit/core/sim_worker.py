@@ -44,6 +44,7 @@ class SimWorker:
         )
         self.name = box.name
         self.cost = StepClock(box.cost)
+        self._rates: dict[int, float] = {}
         self.together = box.together
         self.leaps = leaps
         self.sending = 1.0
@@ -68,6 +69,14 @@ class SimWorker:
         """Steps until the first answer of the batch ends."""
         self._changed = True
         """Whether the batch is another one than `_left` was counted for."""
+
+    def reading_rate(self, prompt_tokens: int) -> float:
+        """Tokens per second, as the router would have measured them by now."""
+        known = self._rates.get(prompt_tokens)
+        if known is None:
+            took_s = self.cost.step_seconds([(0, prompt_tokens)], 0, 0)
+            known = self._rates[prompt_tokens] = prompt_tokens / max(took_s, 1e-9)
+        return known
 
     def fill(self, hashes: Sequence[bytes]) -> None:
         """It holds this prefix, in no use, as the newest that it was given."""

@@ -16,7 +16,7 @@ from homesplit.core.plan_map import PlanMap
 from homesplit.core.predict import Effort, at_rate, capacity, outlook
 from homesplit.core.say import offered_rate
 from homesplit.core.scene import Scene
-from homesplit.core.simulate import SimRecord
+from homesplit.core.sim_result import SimRecord
 from homesplit.core.workload import Arrivals, Targets, Workload
 from tests.core.test_decide import QUICK, ask, load
 

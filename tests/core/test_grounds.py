@@ -15,7 +15,8 @@ from homesplit.core.machine import BUSY_WORDS, BoxProfile
 from homesplit.core.predict import at_rate, outlook, run_figures, saturation
 from homesplit.core.probed import box_profile
 from homesplit.core.reading import measured
-from homesplit.core.simulate import Bound, simulate
+from homesplit.core.sim_result import Bound
+from homesplit.core.simulate import simulate
 from homesplit.core.workload import Arrivals, Targets
 from tests.core.test_decide import QUICK, ask, box, load
 

@@ -12,7 +12,8 @@ from homesplit.core.candidates import Asked, arrangements, auto, build_scene
 from homesplit.core.load import LoadPlan, plan_load
 from homesplit.core.predict import run_figures
 from homesplit.core.scene import Arrangement
-from homesplit.core.simulate import SimResult, Simulation, simulate
+from homesplit.core.sim_result import SimResult
+from homesplit.core.simulate import Simulation, simulate
 from homesplit.core.workload import Arrivals, Targets, Workload
 from tests.core.test_decide import ask, load
 
@@ -127,7 +128,7 @@ def test_nothing_is_held_after_the_last_answer(
     )
     result = made.run()
     assert len(result.records) == _offered(plan)
-    for box in made.boxes.values():
+    for box in made.boxes.workers.values():
         held = box.scheduler
         assert held.pool.blocks_available == held.pool.blocks_total
         assert (held.waiting, held.running, held.reserved, held.handing_over) == (0, 0, 0, 0)

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from homesplit.core.candidates import build_scene
 from homesplit.core.load import plan_load
-from homesplit.core.simulate import SimResult, Simulation
+from homesplit.core.sim_result import SimResult
+from homesplit.core.simulate import Simulation
 from homesplit.core.workload import Arrivals, fixed_lengths
 from tests.core.test_decide import ask
 from tests.core.test_simulate_cancel import MODES, arranged

@@ -7,7 +7,8 @@ from msgspec import structs
 
 from homesplit.core.candidates import arrangements, build_scene
 from homesplit.core.load import LoadPlan, OfferedRequest, PromptPart
-from homesplit.core.simulate import LOOP_TOKENS, simulate
+from homesplit.core.sim_placing import LOOP_TOKENS
+from homesplit.core.simulate import simulate
 from tests.core.test_decide import ask, load
 
 

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from homesplit.core.candidates import arrangements, build_scene
 from homesplit.core.load import plan_load
-from homesplit.core.simulate import SimResult, simulate
+from homesplit.core.sim_result import SimResult
+from homesplit.core.simulate import simulate
 from homesplit.core.workload import Arrivals
 from tests.core.test_decide import ask, load
 

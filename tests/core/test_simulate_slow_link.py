@@ -11,7 +11,8 @@ from homesplit.core.handoff import Piece, Wire
 from homesplit.core.load import LoadPlan, OfferedRequest, PromptPart, plan_load
 from homesplit.core.sim_flight import Flight
 from homesplit.core.sim_line import Line
-from homesplit.core.simulate import SimRecord, simulate
+from homesplit.core.sim_result import SimRecord
+from homesplit.core.simulate import simulate
 from homesplit.core.workload import Arrivals, Workload
 from tests.core.test_decide import ask, load
 from tests.core.test_simulate_cancel import arranged
