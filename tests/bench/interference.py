@@ -7,7 +7,9 @@
 Two real workers, each pinned to one core. `streams` answers are being written on the decode
 box while prompts arrive, each when the one before has been read: in `split` the other box reads
 them and hands their KV over, in `colocated-*` the same box does. A gap is between the ends of
-two steps that gave a stream its tokens, by the worker's own clock; `quiet` is without prompts.
+two steps that gave a stream its tokens, by the worker's own clock; `quiet` is without prompts. In
+`apart` the other box reads them and keeps their KV: what that does to a gap is not the split's
+doing but that both share one machine's memory.
 The modes take turns, and each turn begins with new answers: they grow while they are written, and
 with them every step. Each gap is also set beside the median of its own few seconds, which leaves
 that growth out altogether.
@@ -34,7 +36,7 @@ from homesplit_engine.wire.messages import Cancel, PrefillDone, StepReport
 
 from tests.engine.client import Pair, WorkerProcess, submit
 
-MODES = ("quiet", "split", "colocated-chunked", "colocated-whole")
+MODES = ("quiet", "apart", "split", "colocated-chunked", "colocated-whole")
 STREAM_PROMPT_TOKENS = 32
 PROMPT_ANSWER_TOKENS = 2
 """One token from the box that reads, one from the box that writes."""
@@ -115,7 +117,7 @@ class _Run:
 
     @property
     def _reader(self) -> WorkerProcess:
-        return self._pair.a if self._mode == "split" else self._pair.b
+        return self._pair.a if self._mode in ("apart", "split") else self._pair.b
 
     def measure(self) -> _Bout:
         """The gaps of all streams while prompts are being read."""
@@ -146,7 +148,7 @@ class _Run:
         if self._mode == "split":
             self._pair.split(name, prompt, self._chunk, **answer)
         else:
-            self._pair.b.send(
+            self._reader.send(
                 submit(name, prompt, chunk_tokens=self._chunk, deadline_s=WAIT_S, **answer)
             )
         return name
