@@ -121,14 +121,13 @@ def errors_of(lines: Sequence[dict[str, Any]], key: str) -> list[float]:
 
 
 HISTORY = (
-    "All cells were measured on 2026-12-01, the machine at rest: equal boxes' between 03:47 and "
-    "04:12, unequal boxes' between 04:43 and 05:12, and the boxes calibrated anew at each link. "
-    "Between the two a fault was found by them: the desk's SSH forwarding held tokens back for up "
-    "to 40 ms (OpenSSH sets TCP_NODELAY only where a session began; `ssh_box.py`), so the equal "
-    "boxes' TTFT of quiet and chat is up to 37 ms longer than the engine's and predicted, their "
-    "TPOT as much shorter; unequal boxes' has none of it. In an equal pair measured once more "
-    "after it (not in the table) the client saw the first token 2 to 3 ms after the router, "
-    "before it 37. That a lead within what the calibration is off by is a tie was learnt from "
+    "All cells were measured on 2026-12-01, the machine at rest, the boxes calibrated anew at each "
+    "link. Equal boxes' quiet, chat and docs from 100 Mbit/s on between 05:55 and 06:03, their "
+    "other cells between 03:47 and 04:12, unequal boxes' between 04:43 and 05:12. The first of "
+    "them found a fault: the desk's SSH forwarding held tokens back for up to 40 ms (OpenSSH sets "
+    "TCP_NODELAY only where a session began; `homesplit/io/ssh_box.py`). A client's first token "
+    "came 37 ms after the router's, and comes 2 to 3 after it now. The 13 cells of before 04:30 "
+    "have that in them. That a lead within what the calibration is off by is a tie was learnt from "
     "older cells like these. On 20 Mbit/s the router gives hand-offs of a queue up; the simulator "
     "asks its rule. By how much a box's words may be late there was taken from the equal boxes' "
     "bursts and answers, so these two cells don't prove it."
