@@ -127,7 +127,7 @@ class LayerRows(NamedTuple):
     """What a key's score loses with each token that it lies behind (ALiBi); shape (heads,)."""
 
     @property
-    def plain(self) -> bool:
+    def asks_more(self) -> bool:
         """Whether they ask for what fused attention lacks."""
         return not (self.softcap is None and self.sinks is None and self.slopes is None)
 
@@ -207,7 +207,7 @@ class Plug:
             step.layer_done(rows.layer)
         attention = _Attention(step, rows)
         query = rows.query
-        if step.first_single is None or rows.plain or not _spells_out(query):
+        if step.first_single is None or rows.asks_more or not _spells_out(query):
             parts = [attention.of(span) for span in step.spans]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
         out = query.new_empty((len(query), query.shape[1] * query.shape[2]))
@@ -254,7 +254,7 @@ class _Attention:
 
     def of(self, span: Span) -> torch.Tensor:
         """One sequence's attention; returns count x (heads * head_dim)."""
-        if self._rows.plain:
+        if self._rows.asks_more:
             query = self._rows.query
             scores = CACHED_SCORES if query.device.type == "cpu" else MOST_SCORES
             most = max(_FEWEST, scores // (query.shape[1] * span.end))

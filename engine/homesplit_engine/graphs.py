@@ -156,7 +156,7 @@ class StaticStep:
             for whole in self._pool.keys_and_values[layer]
         )
         grouped = query.reshape(self.bucket.rows, key.shape[1], -1, query.shape[2])
-        if rows.plain:
+        if rows.asks_more:
             behind = None if rows.slopes is None else self._inputs[1].view(-1, 1, 1, 1, 1) - view.at
             mask = view.mask.unsqueeze(1)
             out = plain_attention(rows, grouped.unsqueeze(3), keys, values, mask, behind)

@@ -121,10 +121,7 @@ def outlook(
         made = run_figures(result, load, targets)
     else:
         load, result = _going_on(scene, arrangement, workload, targets, requests)
-        # Where waiting breaks no target, only the time to work everything off tells what was not
-        # sustained.
-        patient = targets.ttft_s is None
-        made = _sum(result, targets, result.window_s if load.closed or patient else load.seconds)
+        made = _worked_off(result, load, targets)
     timelines = [record.timeline for record in result.records]
     writing = sum(t.token_s[-1] - t.token_s[0] for t in timelines if len(t.token_s) > 1)
     return Outlook(
@@ -176,6 +173,16 @@ def _going_on(
         before=before,
     )
     return load, result
+
+
+def _worked_off(result: SimResult, load: LoadPlan, targets: Targets) -> Figures:
+    """What a load that goes on came to, over the time in which it was offered.
+
+    Where waiting breaks no target, only the time to work everything off tells what was not
+    sustained.
+    """
+    patient = targets.ttft_s is None
+    return _sum(result, targets, result.window_s if load.closed or patient else load.seconds)
 
 
 def _keeps_up(result: SimResult, seconds: float) -> bool:
@@ -328,9 +335,8 @@ def _holds(
     load, result = _going_on(scene, arrangement, workload, targets, requests, most_missed=missed)
     if result.hopeless:
         return False
-    patient = targets.ttft_s is None
-    made = _sum(result, targets, result.window_s if load.closed or patient else load.seconds)
     keeps_up = load.closed or _keeps_up(result, load.seconds)
+    made = _worked_off(result, load, targets)
     return (made.attainment or 0.0) >= CAPACITY_ATTAINMENT and keeps_up
 
 
