@@ -15,11 +15,10 @@ import pytest
 import torch
 from homesplit_engine.compiled import rows, warm
 from homesplit_engine.compiled.answers import attend
-from homesplit_engine.compiled.outer import DEEP, WIDE
+from homesplit_engine.compiled.outer import DEEP, TALL, WIDE
 from homesplit_engine.compiled.pairs import (
     NEAR_BYTES,
     PAIRED_STEP,
-    TALL,
     add_paired_product,
     in_pairs,
 )
@@ -286,7 +285,7 @@ def test_a_product_by_panels_is_added_whatever_the_number_of_rows(
 ) -> None:
     weight = drawn(outs, ins)
     panels = in_panels(weight)
-    for count in (0, 1, 2, 3, 4, 5, 6, 7, 11, PANEL_ROWS, PANEL_ROWS + 1, 2 * PANEL_ROWS + 9):
+    for count in (*range(2 * TALL + 2), PANEL_ROWS, PANEL_ROWS + 1, 2 * PANEL_ROWS + 9):
         x, out = drawn(count, ins, seed=count), np.ones((count, outs), np.float32)
         add_panel_product(x, panels, out, threads=threads)
         close(out, 1 + x @ weight.T)
@@ -311,7 +310,7 @@ def test_a_row_gets_the_same_bits_from_panels_whatever_rows_are_beside_it() -> N
     )
     whole = np.zeros((len(x), 37), np.float32)
     add_panel_product(x, panels, whole)
-    for count in range(1, 14):
+    for count in range(1, 2 * TALL + 2):
         part = np.zeros((count, 37), np.float32)
         add_panel_product(x[-count:].copy(), panels, part)
         np.testing.assert_array_equal(part, whole[-count:])

@@ -16,7 +16,6 @@ from homesplit_engine.compiled import OPTIONS
 from homesplit_engine.compiled.exps import exps, greatest
 from homesplit_engine.compiled.heads import (
     KEYS,
-    ask_slot,
     score_1,
     score_2,
     score_3,
@@ -33,7 +32,9 @@ Words = NDArray[np.int64]
 
 _HIDDEN = np.float32(-1e30)
 _NEAR = 12
-"""Tokens whose keys or values are asked for ahead of those in use."""
+"""Tokens whose values are weighed together: they stay in the nearest cache meanwhile."""
+_AHEAD_BYTES = 18 * 2**10
+"""Between the keys or values in use and those that are asked for."""
 
 
 def attend(
@@ -107,25 +108,30 @@ def _attend_part(given: Any, scores: Any, out: Any, first: int, end: int) -> Non
 
 
 @njit(**OPTIONS)
+def _tokens_ahead(held: Any) -> int:
+    """As many as have _AHEAD_BYTES of keys or values, slots x numbers."""
+    return max(_AHEAD_BYTES // (4 * held.shape[1]), KEYS)
+
+
+@njit(**OPTIONS)
 def _score(
     queries: Any, keys: Any, slots: Any, group: int, first: int, end: int, scores: Any
 ) -> None:
     """Every query by every key, for the KV heads [first, end)."""
     count, width = len(slots), queries.shape[1]
     fours, whole = count - count % KEYS, width - width % LANES
+    ahead = _tokens_ahead(keys)
     for t in range(0, fours, KEYS):
-        for ahead in range(t + _NEAR, min(t + _NEAR + KEYS, count)):
-            ask_slot(keys, slots, ahead)
         for h in range(first, end):
             g, at = h * group, h * width
             while g + 3 <= (h + 1) * group:
-                score_3(queries, g, keys, at, slots, t, scores)
+                score_3(queries, g, keys, at, slots, t, ahead, scores)
                 g += 3
             while g + 2 <= (h + 1) * group:
-                score_2(queries, g, keys, at, slots, t, scores)
+                score_2(queries, g, keys, at, slots, t, ahead, scores)
                 g += 2
             if g < (h + 1) * group:
-                score_1(queries, g, keys, at, slots, t, scores)
+                score_1(queries, g, keys, at, slots, t, ahead, scores)
     for g in range(first * group, end * group):
         at = g // group * width
         for t in range(fours if whole == width else 0, count):
@@ -143,25 +149,21 @@ def _weigh(
     """The values by their weights, added to the answers, for the KV heads [first, end)."""
     count, width = len(slots), answers.shape[1]
     whole = width - width % WIDE
+    ahead = _tokens_ahead(values)
     for t in range(0, count, _NEAR):
         last = min(t + _NEAR, count)
-        asked = last
-        share = -(-_NEAR // max((end - first) * (whole // WIDE), 1))
         for h in range(first, end):
             at = h * width
             for d in range(0, whole, WIDE):
-                for ahead in range(asked, min(asked + share, count)):
-                    ask_slot(values, slots, ahead)
-                asked += share
                 g = h * group
                 while g + 3 <= (h + 1) * group:
-                    weigh_3(weights, g, values, at, slots, t, last, answers, d)
+                    weigh_3(weights, g, values, at, slots, t, last, ahead, answers, d)
                     g += 3
                 while g + 2 <= (h + 1) * group:
-                    weigh_2(weights, g, values, at, slots, t, last, answers, d)
+                    weigh_2(weights, g, values, at, slots, t, last, ahead, answers, d)
                     g += 2
                 if g < (h + 1) * group:
-                    weigh_1(weights, g, values, at, slots, t, last, answers, d)
+                    weigh_1(weights, g, values, at, slots, t, last, ahead, answers, d)
     for g in range(first * group, end * group):
         at = g // group * width
         for d in range(whole, width):

@@ -5,6 +5,10 @@
 
 A row of keys or values holds all KV heads, one behind the other; `at` is where one begins. The
 heads that share a KV head take each key and value together, as it is read once.
+
+What is read here is asked for again `ahead` tokens further on, into the second cache, evenly
+between the sums: asked for at once, or into the nearest cache, a core keeps too few lines of
+memory on their way.
 """
 
 from __future__ import annotations
@@ -26,6 +30,13 @@ def _slot_row(b: Any, array: Any, slots: Any, t: Any) -> Any:
     """The address of array[slots[t]]."""
     place = b.add(b.ptrtoint(slots.data, WORD), b.mul(t, WORD(8)))
     return vectors.row(b, array, vectors.load(b, place, 0, WORD, 8))
+
+
+def _ahead_row(b: Any, array: Any, slots: Any, t: Any, ahead: Any) -> Any:
+    """The address of array[slots[t + ahead]], of the last slot where there are not so many."""
+    last = b.sub(b.extract_value(slots.shape, 0), WORD(1))
+    later = b.add(t, ahead)
+    return _slot_row(b, array, slots, b.select(b.icmp_signed("<", later, last), later, last))
 
 
 def _four_sums(b: Any, four: list[Any]) -> Any:
@@ -57,17 +68,29 @@ class _Score:
         self._rows = rows
 
     def write(
-        self, queries: Any, g: Any, keys: Any, at: Any, slots: Any, t: Any, scores: Any
+        self,
+        queries: Any,
+        g: Any,
+        keys: Any,
+        at: Any,
+        slots: Any,
+        t: Any,
+        ahead: Any,
+        scores: Any,
     ) -> None:
         """As the module's formula, of as many inputs as fill vectors."""
         b = self._b
         begin = b.mul(at, WORD(4))
         asked = vectors.rows(b, queries, g, self._rows)
-        places = [_slot_row(b, keys, slots, b.add(t, WORD(i))) for i in range(KEYS)]
-        held = [b.add(place, begin) for place in places]
+        tokens = [b.add(t, WORD(i)) for i in range(KEYS)]
+        held = [b.add(_slot_row(b, keys, slots, one), begin) for one in tokens]
+        later = [b.add(_ahead_row(b, keys, slots, one, ahead), begin) for one in tokens]
 
         def step(totals: list[Any], n: Any) -> list[Any]:
-            return self._step(totals, asked, held, b.mul(n, WORD(4)))
+            offset = b.mul(n, WORD(4))
+            for place in later:
+                vectors.ask(b, b.add(place, offset))
+            return self._step(totals, asked, held, offset)
 
         width = b.extract_value(queries.shape, 1)
         whole = b.sub(width, b.srem(width, WORD(LANES)))
@@ -105,6 +128,7 @@ class _Weigh:
         slots: Any,
         first: Any,
         end: Any,
+        ahead: Any,
         answers: Any,
         d: Any,
     ) -> None:
@@ -117,6 +141,9 @@ class _Weigh:
 
         def step(totals: list[Any], t: Any) -> list[Any]:
             value = b.add(_slot_row(b, values, slots, t), begin)
+            later = b.add(_ahead_row(b, values, slots, t, ahead), begin)
+            for line in range(0, 8 * LANES, LINE):
+                vectors.ask(b, b.add(later, WORD(line)))
             return self._step(totals, shares, value, b.mul(t, WORD(4)))
 
         started = [vectors.load(b, place, 0, FLOATS, 4) for place in into]
@@ -141,13 +168,21 @@ def _score(rows: int) -> Any:
 
     @intrinsic
     def score(
-        _context: Any, queries: Any, g: Any, keys: Any, at: Any, slots: Any, t: Any, scores: Any
+        _context: Any,
+        queries: Any,
+        g: Any,
+        keys: Any,
+        at: Any,
+        slots: Any,
+        t: Any,
+        ahead: Any,
+        scores: Any,
     ) -> Any:
         def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
             _Score(b, rows).write(*vectors.given(context, b, signature, args))
             return context.get_dummy_value()
 
-        return types.void(queries, g, keys, at, slots, t, scores), generate
+        return types.void(queries, g, keys, at, slots, t, ahead, scores), generate
 
     return score
 
@@ -165,6 +200,7 @@ def _weigh(rows: int) -> Any:
         slots: Any,
         first: Any,
         end: Any,
+        ahead: Any,
         answers: Any,
         d: Any,
     ) -> Any:
@@ -172,29 +208,11 @@ def _weigh(rows: int) -> Any:
             _Weigh(b, rows).write(*vectors.given(context, b, signature, args))
             return context.get_dummy_value()
 
-        return types.void(weights, g, values, at, slots, first, end, answers, d), generate
+        takes = (weights, g, values, at, slots, first, end, ahead, answers, d)
+        return types.void(*takes), generate
 
     return weigh
 
 
-def _ask_slot(_context: Any, array: Any, slots: Any, t: Any) -> Any:
-    """Asks for the row array[slots[t]] ahead of its use."""
-
-    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        rows, slots, t = vectors.given(context, b, signature, args)
-        address = _slot_row(b, rows, slots, t)
-        width = b.mul(b.extract_value(rows.shape, 1), WORD(4))
-
-        def step(_totals: list[Any], at: Any) -> list[Any]:
-            vectors.ask(b, b.add(address, at), nearest=True)
-            return []
-
-        vectors.loop(b, WORD(0), width, LINE, [], step)
-        return context.get_dummy_value()
-
-    return types.void(array, slots, t), generate
-
-
-ask_slot: Any = intrinsic(_ask_slot)
 score_3, score_2, score_1 = (_score(rows) for rows in (3, 2, 1))
 weigh_3, weigh_2, weigh_1 = (_weigh(rows) for rows in (3, 2, 1))

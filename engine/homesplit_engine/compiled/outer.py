@@ -1,4 +1,4 @@
-"""Outer-product tiles in LLVM's vector code, for steps of many rows.
+"""Outer-product tiles in LLVM's vector code.
 
     rows x WIDE:   out[m + r, c] += sum over k of x[m + r, k] * w[k, c]
 
@@ -19,6 +19,13 @@ WIDE = 2 * LANES
 """Columns of one tile."""
 DEEP = 4
 """Inputs that a tile takes at a time; their number must be a multiple of it."""
+TALL = 12 if LANES == 16 else 6
+"""Rows of the tallest tile: as many as the registers hold the sums of."""
+_AHEAD, _ASKING = 8192, 6 if LANES == 8 else 7
+"""Bytes between the weights in use and those asked for meanwhile, and from how many rows on.
+
+Fewer rows use the weights as quickly as memory brings them by itself.
+"""
 
 
 class _Outer:
@@ -56,6 +63,9 @@ class _Outer:
 
     def _step(self, totals: list[Any], xs: list[Any], weights: Any, offset: Any) -> list[Any]:
         b = self._b
+        if self._rows >= _ASKING:
+            for line in range(0, 4 * WIDE, LINE):
+                vectors.ask(b, b.add(weights, WORD(_AHEAD + line)))
         pair = [vectors.load(b, weights, 4 * LANES * c, FLOATS, 4) for c in range(2)]
         inputs = [
             vectors.spread(b, vectors.load(b, b.add(address, offset), 0, FLOAT, 4))
@@ -81,23 +91,6 @@ def _outer(rows: int) -> Any:
     return made
 
 
-def _ask_rows(_context: Any, w: Any, first: Any, count: Any) -> Any:
-    """Asks for the rows [first, first + count) of w, each WIDE floats, ahead of their use."""
-
-    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        array, first, count = vectors.given(context, b, signature, args)
-
-        def body(_totals: list[Any], row: Any) -> list[Any]:
-            address = vectors.row(b, array, b.add(first, row))
-            for line in range(0, 4 * WIDE, LINE):
-                vectors.ask(b, b.add(address, WORD(line)))
-            return []
-
-        vectors.loop(b, WORD(0), count, 1, [], body)
-        return context.get_dummy_value()
-
-    return types.void(w, types.int64, types.int64), generate
-
-
-ask_rows: Any = intrinsic(_ask_rows)
-outer_6, outer_4, outer_2, outer_1 = (_outer(rows) for rows in (6, 4, 2, 1))
+outer_1, outer_2, outer_3, outer_4, outer_5, outer_6, outer_7, outer_8, outer_tall = (
+    _outer(rows) for rows in (1, 2, 3, 4, 5, 6, 7, 8, TALL)
+)

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from homesplit_engine.compiled import OPTIONS, vectors
-from homesplit_engine.compiled.outer import WIDE
+from homesplit_engine.compiled.outer import TALL, WIDE
 from homesplit_engine.compiled.pool import pool
 from homesplit_engine.compiled.vectors import (
     BYTE,
@@ -38,8 +38,6 @@ QUICK = bool(binding.get_host_cpu_features().get("avx512vnni"))
 """Whether this processor takes whole numbers in twice the pace of floats."""
 PAIRED_STEP = 4
 """Inputs that a tile takes at a time; their number must be a multiple of it."""
-TALL = 12 if LANES == 16 else 6
-"""Rows of the largest tile: as many as the registers hold the sums of."""
 NEAR_BYTES = 2**18
 """Of the rows that all panels meet before the next rows come."""
 _AHEAD, _ASKING = 8192, 4

@@ -15,21 +15,31 @@ from numpy.typing import NDArray
 from homesplit_engine.compiled import OPTIONS
 from homesplit_engine.compiled.outer import (
     DEEP,
+    TALL,
     WIDE,
-    ask_rows,
     outer_1,
     outer_2,
+    outer_3,
     outer_4,
+    outer_5,
     outer_6,
+    outer_7,
+    outer_8,
+    outer_tall,
 )
 from homesplit_engine.compiled.pool import pool
+from homesplit_engine.compiled.vectors import LANES
 
 Floats = NDArray[np.float32]
 
 NEAR_ROWS = 192
 NEAR_INPUTS = 576
 """Of a panel at a time at most; each a multiple of what a tile takes."""
-_FEW_ROWS = 16
+_ALONE, _SECOND = (8, 8) if LANES == 16 else (6, 4)
+"""Up to how many rows one tile takes all, and the tile beside which the rest is not too small.
+
+A tile of one or two rows takes as long as one of four: it waits for its own sums.
+"""
 
 
 def can_panel(inputs: int) -> bool:
@@ -85,7 +95,7 @@ def _int8_part(x: Any, panels: Any, scales: Any, out: Any, first: int, end: int)
                 into = out[m : m + len(near), panel * WIDE : (panel + 1) * WIDE]
                 _as_floats(panels[panel, k:last], scales[panel * WIDE :], into.shape[1], floats)
                 part = floats[: last - k, :WIDE]
-                _add_panel(near, part, part, into)
+                _add_panel(near, part, into)
 
 
 @njit(**OPTIONS)
@@ -107,48 +117,62 @@ def _part(x: Any, panels: Any, out: Any, first: int, end: int) -> None:
             near = x[m : min(m + NEAR_ROWS, rows), k:last]
             for panel in range(first, end):
                 into = out[m : m + len(near), panel * WIDE : (panel + 1) * WIDE]
-                following = panels[min(panel + 1, end - 1), k:last, :WIDE]
-                _add_panel(near, panels[panel, k:last, :WIDE], following, into)
+                _add_panel(near, panels[panel, k:last, :WIDE], into)
 
 
 @njit(**OPTIONS)
-def _add_panel(x: Any, w: Any, following: Any, out: Any) -> None:
+def _add_panel(x: Any, w: Any, out: Any) -> None:
     """A panel's outputs, of which the last panel may have fewer."""
     if out.shape[1] == WIDE:
-        add_tiles(x, w, following, out)
+        add_tiles(x, w, out)
         return
     whole = np.zeros((len(x), WIDE), np.float32)
-    add_tiles(x, w, following, whole[:, :WIDE])
+    add_tiles(x, w, whole[:, :WIDE])
     for m in range(len(x)):
         for n in range(out.shape[1]):
             out[m, n] += whole[m, n]
 
 
 @njit(**OPTIONS)
-def add_tiles(x: Any, w: Any, following: Any, out: Any) -> None:
+def add_tiles(x: Any, w: Any, out: Any) -> None:
     """out += x w for WIDE columns: rows x k, k x WIDE, rows x WIDE; k is a multiple of DEEP.
 
-    `following` are the weights that come next: they are asked for tile by tile, so that they are
-    near by then. Of few rows the processor itself sees that weight follows weight, and asking
-    costs more than it brings. All come as slices, also where that cuts nothing off (`[:, :WIDE]`):
-    of whole arrays, which numba takes for another kind, it would compile this once more.
+    All come as slices, also where that cuts nothing off (`[:, :WIDE]`): of whole arrays, which
+    numba takes for another kind, it would compile this once more.
     """
     rows = len(x)
-    share = -(-len(following) * 6 // rows) if rows > _FEW_ROWS else 0
-    m = asked = 0
-    while m + 6 <= rows:
-        ask_rows(following, asked, min(share, len(following) - asked))
-        asked += share
-        outer_6(x, w, out, m)
-        m += 6
-    if m + 4 <= rows:
-        outer_4(x, w, out, m)
-        m += 4
-    if m + 2 <= rows:
-        outer_2(x, w, out, m)
-        m += 2
-    if m < rows:
-        outer_1(x, w, out, m)
+    m = 0
+    while m < rows:
+        taken = _tile_rows(rows - m)
+        if taken == TALL:
+            outer_tall(x, w, out, m)
+        elif taken == 8:
+            outer_8(x, w, out, m)
+        elif taken == 7:
+            outer_7(x, w, out, m)
+        elif taken == 6:
+            outer_6(x, w, out, m)
+        elif taken == 5:
+            outer_5(x, w, out, m)
+        elif taken == 4:
+            outer_4(x, w, out, m)
+        elif taken == 3:
+            outer_3(x, w, out, m)
+        elif taken == 2:
+            outer_2(x, w, out, m)
+        else:
+            outer_1(x, w, out, m)
+        m += taken
+
+
+@njit(**OPTIONS)
+def _tile_rows(left: int) -> int:
+    """How many of the rows that are left the next tile takes."""
+    if left <= _ALONE:
+        return left
+    if left == TALL or left > TALL + 4:
+        return TALL
+    return _SECOND
 
 
 @njit(parallel=True, **OPTIONS)

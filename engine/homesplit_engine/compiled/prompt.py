@@ -204,9 +204,8 @@ def _score(x: Any, turned: Any, start: int, t: int, wide: int, scores: Any) -> N
     for column in range(0, wide, WIDE):
         panel = (t + column) // WIDE
         before = max(t + column - start, 0)
-        following = turned[min(panel + 1, len(turned) - 1), :, :WIDE]
         into = scores[before:rows, column : column + WIDE]
-        add_tiles(x[before:], turned[panel, :, :WIDE], following, into)
+        add_tiles(x[before:], turned[panel, :, :WIDE], into)
 
 
 @njit(**OPTIONS)
@@ -231,13 +230,5 @@ def _weigh(part: Any, laid: Any, start: int, t: int, sums: Any) -> None:
         if seen <= 0:
             continue
         for panel in range(len(laid)):
-            # The next panel's values, behind the last panel those of the next keys.
-            later = (
-                laid[0, t + wide : t + 2 * wide]
-                if panel + 1 == len(laid)
-                else laid[panel + 1, t : t + wide]
-            )
             into = sums[first:last, panel * WIDE : (panel + 1) * WIDE]
-            add_tiles(
-                part[first:last, :seen], laid[panel, t : t + seen, :WIDE], later[:, :WIDE], into
-            )
+            add_tiles(part[first:last, :seen], laid[panel, t : t + seen, :WIDE], into)
