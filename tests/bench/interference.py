@@ -2,17 +2,20 @@
 
     python -m tests.bench.interference [--model DIR] [--streams N] [--seconds S] [--turns N]
         [--cpus 0,1] [--prompt-tokens N] [--chunk-tokens N] [--modes split,colocated-whole,…]
-        [--json]
+        [--weights same|int8] [--parts] [--json]
 
 Two real workers, each pinned to one core. `streams` answers are being written on the decode
 box while prompts arrive, each when the one before has been read: in `split` the other box reads
 them and hands their KV over, in `colocated-*` the same box does. A gap is between the ends of
 two steps that gave a stream its tokens, by the worker's own clock; `quiet` is without prompts. In
 `apart` the other box reads them and keeps their KV: what that does to a gap is not the split's
-doing but that both share one machine's memory.
-The modes take turns, and each turn begins with new answers: they grow while they are written, and
-with them every step. Each gap is also set beside the median of its own few seconds, which leaves
-that growth out altogether.
+doing but that both share one machine's memory. `reads` is no box at all: one core reads as many
+bytes as the model has weights, over and over, which is the least that a step does.
+After one turn that does not count the modes take turns, each with new answers: they grow while
+they are written, and with them every step. Each gap is also set beside the median of its own few
+seconds, which leaves that growth out altogether. With `--parts` each step of the decode box tells
+whose processor time it took (`step_parts.py`), and what is in the long ones is set beside the
+usual ones.
 """
 
 from __future__ import annotations
@@ -31,16 +34,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import platformdirs
+from homesplit_engine.large_pages import LargePages
 from homesplit_engine.wire.messages import Cancel, PrefillDone, StepReport
 
+from tests.bench import step_parts
 from tests.engine.client import Pair, WorkerProcess, submit
 
-MODES = ("quiet", "apart", "split", "colocated-chunked", "colocated-whole")
+MODES = ("reads", "quiet", "apart", "split", "colocated-chunked", "colocated-whole")
 STREAM_PROMPT_TOKENS = 32
+BLOCKS = 640
+"""Of 16 tokens, on each box."""
 PROMPT_ANSWER_TOKENS = 2
 """One token from the box that reads, one from the box that writes."""
 WAIT_S = 120.0
+LONG = 1.2
+"""A step that takes so many times the median of its turn is a long one."""
 WINDOW_S = 5.0
 """A gap is set beside the median of all that end in the same stretch of this length."""
 
@@ -52,25 +62,34 @@ def main() -> int:
     modes: list[str] = args.modes.split(",")
     bouts: dict[str, list[_Bout]] = {mode: [] for mode in modes}
     with tempfile.TemporaryDirectory() as folder:
+        os.environ[step_parts.FOLDER] = folder
         cpus_of = {"A": (cpus[0],), "B": (cpus[1],)}
-        # Enough blocks for every prompt and stream of one mode; a prompt is never sent twice.
+        # Enough blocks for the streams and two prompts; a prompt is never sent twice.
         both = Pair(
             Path(folder),
             args.model,
             cpus_of=cpus_of,
-            run=("-m", "homesplit_engine"),
-            kv_blocks=1600,
+            run=("-m", "tests.bench.step_parts" if args.parts else "homesplit_engine"),
+            kv_blocks=BLOCKS,
             block_tokens=16,
+            weights=args.weights,
         )
         try:
+            # A pool's memory is laid as it is first used, once for the life of a worker.
+            _Run(both, "split", args).measure()
             for turn, mode in itertools.product(range(args.turns), modes):
-                bouts[mode].append(_Run(both, mode, args).measure())
+                bouts[mode].append(
+                    _reads(args, cpus[1]) if mode == "reads" else _Run(both, mode, args).measure()
+                )
                 told = {"turn": turn, **_figures(mode, bouts[mode][-1:])}
                 print(json.dumps(told), file=sys.stderr, flush=True)
         finally:
             both.stop()
+        parts = _parts(Path(folder) / "B.jsonl", bouts) if args.parts else []
     rows = [_figures(mode, bouts[mode]) for mode in modes]
-    print(json.dumps({"modes": rows}) if args.json else "\n".join(_table(args, rows)))
+    told = {"modes": rows, "parts": parts}
+    lines = [*_table(args, rows), *_table_of_parts(parts)]
+    print(json.dumps(told) if args.json else "\n".join(lines))
     return 0
 
 
@@ -85,6 +104,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=2048)
     parser.add_argument("--chunk-tokens", type=int, default=128)
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--weights", default="same", help="of both boxes: same or int8")
+    parser.add_argument("--parts", action="store_true", help="whose time a step of B took")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -97,6 +118,8 @@ class _Bout:
     """When a gap ended and how long it was, seconds."""
     prompts_sent: int
     prompts_read: int
+    began_s: float
+    ended_s: float
 
 
 class _Run:
@@ -164,12 +187,37 @@ class _Run:
         self._prompts_read = sum(name in done for name in self._prompts)
 
     def _ended(self, began_s: float) -> _Bout:
+        ended_s = time.monotonic()
         gaps = list(_gaps(self._pair.b.heard, self._streams, began_s))
         for box in (self._pair.a, self._pair.b):
             for name in (*self._streams, *self._prompts):
                 box.send(Cancel(request_id=name))
             box.wait_until_free(WAIT_S)
-        return _Bout(gaps=gaps, prompts_sent=len(self._prompts), prompts_read=self._prompts_read)
+        return _Bout(
+            gaps=gaps,
+            prompts_sent=len(self._prompts),
+            prompts_read=self._prompts_read,
+            began_s=began_s,
+            ended_s=ended_s,
+        )
+
+
+def _reads(args: argparse.Namespace, cpu: int) -> _Bout:
+    """How long each plain read of so many bytes takes as the model has."""
+    count = sum(file.stat().st_size for file in args.model.glob("*.safetensors")) // 4
+    weights = LargePages().empty((count,), np.float32)
+    weights[:] = 1
+    others = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        times_s = [time.monotonic()]
+        while times_s[-1] - times_s[0] < args.seconds:
+            weights.max()
+            times_s.append(time.monotonic())
+    finally:
+        os.sched_setaffinity(0, others)
+    gaps = [(end_s, end_s - before_s) for before_s, end_s in itertools.pairwise(times_s)]
+    return _Bout(gaps=gaps, prompts_sent=0, prompts_read=0, began_s=times_s[0], ended_s=times_s[-1])
 
 
 def _figures(mode: str, bouts: Sequence[_Bout]) -> dict[str, Any]:
@@ -248,6 +296,54 @@ def _table(args: argparse.Namespace, rows: Sequence[dict[str, Any]]) -> list[str
             f"| {itl} | {row['p99_by_p50']:.2f} | {row['p99_by_p50_of_its_seconds']:.2f} "
             f"| {beside} |"
         )
+    return lines
+
+
+def _parts(told: Path, bouts: dict[str, list[_Bout]]) -> list[dict[str, Any]]:
+    """By mode, of the usual and of the long steps: their mean length and threads, seconds."""
+    steps = [json.loads(line) for line in told.read_text().splitlines()]
+    found: list[dict[str, Any]] = []
+    for mode, turns in bouts.items():
+        if mode == "reads":
+            continue
+        kinds: dict[str, list[dict[str, Any]]] = {"usual": [], "long": []}
+        for turn in turns:
+            own = [s for s in steps if turn.began_s <= s["begin_s"] <= s["end_s"] <= turn.ended_s]
+            middle_s = statistics.median(_wall_s(one) for one in own)
+            for one in own:
+                kinds["long" if _wall_s(one) > LONG * middle_s else "usual"].append(one)
+        found.extend(_mean_parts(mode, kind, those) for kind, those in kinds.items() if those)
+    return found
+
+
+def _mean_parts(mode: str, kind: str, steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    names = {name for one in steps for name in one["cpu_s"]}
+    cpu_s = {name: statistics.fmean(one["cpu_s"].get(name, 0.0) for one in steps) for name in names}
+    wall_s = statistics.fmean(map(_wall_s, steps))
+    return {"mode": mode, "kind": kind, "steps": len(steps), "wall_s": wall_s, "cpu_s": cpu_s}
+
+
+def _wall_s(step: dict[str, Any]) -> float:
+    return step["end_s"] - step["begin_s"]
+
+
+def _table_of_parts(parts: Sequence[dict[str, Any]]) -> list[str]:
+    if not parts:
+        return []
+    lines = [
+        "",
+        "| mode | steps | how many | each ms | its own processor time | kv-receiver's | ZeroMQ's "
+        "| control's | other threads' |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in parts:
+        cpu_s = dict(row["cpu_s"])
+        named = [cpu_s.pop(name, 0.0) for name in (step_parts.OWN, "kv-receiver")]
+        named.append(sum(cpu_s.pop(name) for name in list(cpu_s) if name.startswith("ZMQ")))
+        named.append(cpu_s.pop("control", 0.0))
+        figures = (row["wall_s"], *named, sum(cpu_s.values()))
+        told = " | ".join(f"{seconds * 1e3:.1f}" for seconds in figures)
+        lines.append(f"| {row['mode']} | {row['kind']} | {row['steps']} | {told} |")
     return lines
 
 
