@@ -108,16 +108,21 @@ def _lay(keys: Any, values: Any, slots: Any, h: int, turned: Any, laid: Any) -> 
     Both are filled up with zeros.
     """
     count, width = len(slots), keys.shape[2]
-    for t in range(laid.shape[1]):
-        panel, column = turned[t // WIDE], t % WIDE
-        if t < count:
-            key, value = keys[slots[t], h], values[slots[t], h]
+    near = np.zeros((WIDE, width), np.float32)
+    for first in range(0, laid.shape[1], WIDE):
+        held = min(count - first, WIDE)
+        for n in range(held):
+            key, value = keys[slots[first + n], h], values[slots[first + n], h]
             for d in range(width):
-                panel[d, column] = key[d]
-                laid[d // WIDE, t, d % WIDE] = value[d]
-        else:
+                near[n, d] = key[d]
             for d in range(width):
-                panel[d, column] = np.float32(0)
+                laid[d // WIDE, first + n, d % WIDE] = value[d]
+        for n in range(held, WIDE):
+            near[n, :] = np.float32(0)
+        panel = turned[first // WIDE]
+        for d in range(width):
+            for n in range(WIDE):
+                panel[d, n] = near[n, d]
 
 
 @njit(**OPTIONS)
