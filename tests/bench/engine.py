@@ -31,8 +31,10 @@ def main() -> int:
     os.sched_setaffinity(0, {args.core})
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
+    from homesplit_engine.heap import keep_freed_memory
 
     torch.set_num_threads(1)
+    keep_freed_memory()  # as a worker does
     results, loads = _measure(args)
     if args.json:
         print(json.dumps({"load_average": loads, "clock": args.clock, "rates": results}))

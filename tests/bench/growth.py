@@ -44,8 +44,10 @@ def main() -> int:
     os.sched_setaffinity(0, {args.core})
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
+    from homesplit_engine.heap import keep_freed_memory
 
     torch.set_num_threads(1)
+    keep_freed_memory()  # as a worker does
     result = measure(args)
     print(json.dumps(result) if args.json else "\n".join(_lines(result)))
     return 0

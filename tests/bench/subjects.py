@@ -121,6 +121,8 @@ class _Steps:
         kv = KvPool(
             loaded.kv_shape, blocks_total=blocks, block_tokens=BLOCK_TOKENS, device=loaded.device
         )
+        for layer in kv.layers:
+            layer.zero_()  # a worker's pool is laid once, a server's at its start
         self._vocab_size = loaded.vocab_size
         self.scheduler = Scheduler(pool, Limits(max_context=loaded.max_context))
         self._runner = Runner(loaded, kv)
