@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,7 @@ class OneBox:
         self.tries = 0
         self.sent: asyncio.Queue[Submit] = asyncio.Queue()
         self.faults: list[str] = []
+        self.kinds: list[tuple[str | None, str]] = []
         self.cancelled: list[tuple[str, str]] = []
         self._takes = takes
 
@@ -89,6 +91,7 @@ class OneBox:
 
     def fault(self, box: str | None, kind: str, sentence: str) -> None:
         self.faults.append(sentence)
+        self.kinds.append((box, kind))
 
 
 def order(**changes: Any) -> Order:
@@ -245,8 +248,8 @@ async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it
     base = TwoBoxes()
     flight = Flight(base, order(token_ids=[1, 2, 3], sampling=SamplingParams(max_tokens=9)))
     first = asyncio.create_task(flight.next_piece())
+    base.detection_s = 1e-9  # nothing may stand still
     wire_id = await read_on_a(base, flight)
-    base.detection_s = 1e-9  # from here on nothing may stand still
     sending = Sending(request_id=wire_id, left_bytes=10**6)
     if told:
         flight.inbox.put_nowait(("a", wire_id, sending))
@@ -264,6 +267,48 @@ async def test_a_hand_off_of_which_nothing_arrives_is_given_up_and_read_where_it
     assert await second is not None
     # What it had just read itself was no prefix of others.
     assert flight.record("completed", None).cached_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("room_s", "slow", "kind", "says"),
+    [
+        (-1.0, [None], (None, "handoff"), "from a to b was given up: it was not committed"),
+        (99.0, [], ("b", "late_room"), "b answered the reservation only 99.0 s after"),
+    ],
+    ids=["there was room in time", "room came late"],
+)
+async def test_a_hand_off_for_which_room_came_late_is_not_held_against_the_link(
+    room_s: float, slow: list[None], kind: tuple[str | None, str], says: str
+) -> None:
+    base = TwoBoxes()
+    flight = Flight(base, order(sampling=SamplingParams(max_tokens=9)))
+    first = asyncio.create_task(flight.next_piece())
+    wire_id = await read_on_a(base, flight)
+    say(flight, wire_id, 0)
+    assert await first is not None
+    attempt = flight.attempt
+    assert attempt is not None and attempt.handover is not None
+    began_s = time.monotonic() - 100.0  # as if the first token had come that long ago
+    attempt.handover.first_token_came(began_s)
+    attempt.handover.room_came(began_s + room_s)
+    attempt.limit_s = time.monotonic()
+    second = asyncio.create_task(flight.next_piece())
+    assert not (await base.sent.get()).handoff_follows
+    assert says in base.faults[0]
+    assert base.kinds == [kind] and base.slow == slow
+    second.cancel()
+
+
+async def test_what_is_told_of_a_reservation_without_an_answer_is_that() -> None:
+    base = TwoBoxes()
+    base.detection_s = 0.0
+    flight = Flight(base, order())
+    piece = asyncio.create_task(flight.next_piece())
+    await base.sent.get()
+    assert not (await base.sent.get()).handoff_follows
+    assert base.faults == ["r: b did not answer the reservation"]
+    assert base.kinds == [("b", "late_room")] and base.slow == []
+    piece.cancel()
 
 
 def read(flight: Flight, wire_id: str, *, cached_tokens: int) -> None:

@@ -106,7 +106,52 @@ def test_what_would_end_too_late_or_stands_still_is_hopeless(
     found = handover.look(
         way(whole_mb=0, read_s=allowed - DETECTION_S), steps[-1][0] if steps else 99
     )
-    assert found is None if why is None else (found is not None and (why in found))
+    assert found is None if why is None else (found is not None and (why in found.why))
+
+
+@pytest.mark.parametrize(
+    ("room_s", "mb_per_s", "known_mb_per_s", "late_s"),
+    [
+        (12.0, 3.0, 4.0, 2.0),
+        (12.0, 2.4, 5.0, None),
+        (12.0, 3.0, None, 2.0),
+        (10.2, 3.0, 4.0, None),
+        (9.0, 3.0, 4.0, None),
+    ],
+    ids=[
+        "with room from the first token on it would have been in time",
+        "the link is slow as well",
+        "the link was never measured",
+        "it would have been late all the same",
+        "room was kept while the prompt was read",
+    ],
+)
+def test_what_came_late_is_the_room_where_the_hand_off_had_else_been_in_time(
+    room_s: float, mb_per_s: float, known_mb_per_s: float | None, late_s: float | None
+) -> None:
+    """The first token came at 10; what arrives is told of from 12 on."""
+    known = way(known_mb_per_s, read_s=2.0 - 8 / (known_mb_per_s or 1e9))
+    handover = Handover(DETECTION_S)
+    handover.first_token_came(10.0)
+    handover.room_came(room_s)
+    for now_s in (12.0, 13.0):
+        handover.seen(int((8 - mb_per_s * (now_s - 12.0)) * MB), now_s)
+    late = handover.look(known, 13.0)
+    assert late is not None and late.room_s == late_s
+
+
+@pytest.mark.parametrize(
+    ("room_s", "late_s"), [(None, None), (9.0, None), (11.0, None), (11.8, pytest.approx(1.8))]
+)
+def test_a_commit_that_did_not_come_is_laid_to_the_room_where_most_of_the_time_went_to_it(
+    room_s: float | None, late_s: object
+) -> None:
+    handover = Handover(DETECTION_S)
+    handover.first_token_came(10.0)
+    if room_s is not None:
+        handover.room_came(room_s)
+    late = handover.not_committed(12.0)
+    assert late.why == "it was not committed within 2.0 s" and late.room_s == late_s
 
 
 def test_the_rate_is_that_of_the_last_while_and_unknown_before() -> None:

@@ -32,7 +32,7 @@ from homesplit_engine.router.attempt import (
 )
 from homesplit_engine.router.base import Base
 from homesplit_engine.router.errors import ApiError, bad_request, busy, unavailable
-from homesplit_engine.router.handover import Handover, Way
+from homesplit_engine.router.handover import Handover, Late, Way
 from homesplit_engine.router.patience import wait_listening
 from homesplit_engine.router.story import Story
 from homesplit_engine.router.wire_ids import new_wire_id
@@ -235,16 +235,20 @@ class Flight:
         if attempt.stage is Stage.READING:
             return
         way = self._way(attempt)
-        why = handover.look(way, now_s)
+        late = handover.look(way, now_s)
         attempt.limit_s = handover.until_s(way)
-        if why is not None:
-            self._give_handoff_up(attempt, why)
+        if late is not None:
+            self._give_handoff_up(attempt, late)
 
-    def _give_handoff_up(self, attempt: Attempt, why: str) -> None:
-        rate = None if attempt.handover is None else attempt.handover.bytes_per_s()
-        self._base.slow_handoff(attempt.decision, rate)
-        boxes = f"from {attempt.decision.prefill_box} to {attempt.decision.decode_box}"
-        self._failed(attempt, None, f"the hand-off {boxes} was given up: {why}", "handoff")
+    def _give_handoff_up(self, attempt: Attempt, late: Late) -> None:
+        box = attempt.decision.decode_box
+        given_up = f"the hand-off from {attempt.decision.prefill_box} to {box} was given up"
+        if late.room_s is None:
+            self._base.slow_handoff(attempt.decision, self._handover(attempt).bytes_per_s())
+            self._failed(attempt, None, f"{given_up}: {late.why}", "handoff")
+            return
+        room = f"{box} answered the reservation only {late.room_s:.1f} s after the first token"
+        self._failed(attempt, box, f"{given_up}: {room}; {late.why}", "late_room")
 
     # -------------------------------------------------------------- placing
 
@@ -333,6 +337,7 @@ class Flight:
         attempt.room_by_s = None
         decode_box, prefill_box = attempt.decision.decode_box, attempt.decision.prefill_box
         self._base.asked_for_room(decode_box, full=False)
+        self._handover(attempt).room_came(time.monotonic())
         self.story.cached(reserved.cached_tokens)
         target = self._base.target(decode_box, reserved)
         if target is None:
@@ -359,11 +364,11 @@ class Flight:
         limit_s, room_by_s = attempt.limit_s, attempt.room_by_s
         if room_by_s is not None and (limit_s is None or room_by_s <= limit_s):
             box = attempt.decision.decode_box
-            self._failed(attempt, box, f"{box} did not answer the reservation", "handoff")
+            self._failed(attempt, box, f"{box} did not answer the reservation", "late_room")
             return
         if attempt.stage is Stage.HANDING_OVER:
-            kept_s = self._handover(attempt).kept_back_s(time.monotonic())
-            self._give_handoff_up(attempt, f"it was not committed within {kept_s:.1f} s")
+            late = self._handover(attempt).not_committed(time.monotonic())
+            self._give_handoff_up(attempt, late)
             return
         self._failed(attempt, None, "tokens went missing", "handoff")
 

@@ -5,6 +5,9 @@ fault, and gets the time that it needs; beside that the client waits no longer t
 box would have it wait, detection and reading again. A link that is no longer what it is known to
 be gets no time of its own: from when it became slow, the whole wait is detection and reading again.
 
+Nothing is sent before the box that is to write has kept room: where that came late, it and not the
+link is what a hand-off was given up for, unless the link is slow as well.
+
 Several hand-offs share a link, layer by layer where their prompts were read together: each waits
 for what goes before its own last layer, too, and that counts as its own.
 """
@@ -33,6 +36,17 @@ class Way:
     was never measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What made a hand-off too late to be waited for."""
+
+    why: str
+    """In words with numbers."""
+    room_s: float | None = None
+    """So long after the first token the reservation was answered, where that made it late; None
+    where its way did."""
+
+
 def allowed_s(way: Way, left_bytes: int | None, detection_s: float) -> float:
     """How long a hand-off may keep the second token back, from the first one on.
 
@@ -57,12 +71,18 @@ class Handover:
         """When it began to keep the second token back."""
         self._left_then: int | None = None
         self._allowed_s = 0.0
+        self._room_s: float | None = None
+        """When the box that is to write had answered that it kept room."""
         self._slow_since_s: float | None = None
         """Since when the link carries much less than it is known to carry."""
 
     def first_token_came(self, now_s: float) -> None:
         """From now on it keeps the second token back."""
         self._first_token_s, self._left_then = now_s, self.left_bytes
+
+    def room_came(self, now_s: float) -> None:
+        """From now on its bytes may be sent."""
+        self._room_s = now_s
 
     def kept_back_s(self, now_s: float) -> float:
         """How long it has kept the second token back."""
@@ -108,24 +128,41 @@ class Handover:
         took_s = ended_s - began_s
         return max(0, first - last) / took_s if took_s >= self._window_s else None
 
-    def look(self, way: Way, now_s: float) -> str | None:
-        """Why it is not worth waiting for, in words with numbers; None while it is."""
+    def not_committed(self, now_s: float) -> Late:
+        """Its time is over, and nobody said that it is through."""
+        kept_s, room_late_s = self.kept_back_s(now_s), self._room_late_s()
+        why = f"it was not committed within {kept_s:.1f} s"
+        # When it would have been through, had it had room at once, is not known here.
+        return Late(why, room_late_s if room_late_s > kept_s / 2 else None)
+
+    def _room_late_s(self) -> float:
+        """How long a second token was kept back for want of room, 0 where the link is slow."""
+        first_token_s, room_s = self._first_token_s, self._room_s
+        if first_token_s is None or room_s is None or self._slow_since_s is not None:
+            return 0.0
+        return max(0.0, room_s - first_token_s)
+
+    def look(self, way: Way, now_s: float) -> Late | None:
+        """What makes it not worth waiting for; None while it is."""
         first_token_s = self._first_token_s
         if first_token_s is None or self._moved_s is None or self.left_bytes == 0:
             return None  # nothing is known, or all is there and only the commit is to come
         still_s = now_s - max(self._moved_s, first_token_s)
         if still_s >= self._detection_s:
-            return f"not a byte of it arrived for {still_s:.1f} s"
+            return Late(f"not a byte of it arrived for {still_s:.1f} s")
         rate, left = self.bytes_per_s(), self._seen[-1][1]
         # Before the first token nothing may have been there to send; standing still is above.
         if not rate or self._seen[0][0] < first_token_s:
             return None
         self._judge_link(way.link_bytes_per_s, rate)
-        until_s = self.until_s(way)
-        if until_s is None or now_s + left / rate <= until_s:
+        until_s, ends_s = self.until_s(way), now_s + left / rate
+        if until_s is None or ends_s <= until_s:
             return None
         told = f"{left / 1e6:.3g} MB are left and {rate / 1e6:.3g} MB arrive a second"
-        return f"{told}, too slow for the {until_s - first_token_s:.1f} s that it may take"
+        allowed, room_late_s = f"the {until_s - first_token_s:.1f} s", self._room_late_s()
+        if ends_s - room_late_s <= until_s:
+            return Late(f"{told}, which ends after {allowed} that it may take", room_late_s)
+        return Late(f"{told}, too slow for {allowed} that it may take")
 
     def _judge_link(self, known: float | None, rate: float) -> None:
         """Since when the link is slower than it should be."""

@@ -50,7 +50,7 @@ NAMED = {
     "loss": ("packet_loss",),
     "latency": ("latency",),
     "no-blocks": ("no_blocks",),
-    "rate": ("handoff", "slow_link", "worker_lost"),
+    "rate": ("handoff", "late_room", "slow_link", "worker_lost"),
 }
 """By which of these kinds the monitor has to name a fault that takes no box away. A slow link is
 seen by what is handed over."""
