@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from homesplit_engine.cache import KvPool, Place
 
@@ -89,22 +89,41 @@ class Step:
         which = (span.row, span.count, window)
         mask = self._masks.get(which)
         if mask is None:
-            mask = self._masks[which] = _mask(self.behind(span, first), window, dtype)
+            behind = _behind(span.start, first, span.end, self.slots.device)
+            mask = self._masks[which] = _mask(behind, window, dtype)
         return first, mask
 
-    def behind(self, span: Span, first: int) -> torch.Tensor:
-        """How many tokens each key from `first` on lies behind each of the span's."""
-        return _behind(span.start, first, span.end, self.slots.device)
+    def at(self, span: Span, first: int) -> torch.Tensor:
+        """The positions of the keys from `first` on; shape (1, end - first)."""
+        return torch.arange(first, span.end, device=self.slots.device)[None]
 
 
 class LayerSeen:
     """What one attention layer showed of itself when the model ran once."""
 
-    def __init__(self, *, kv_heads: int, head_dim: int, value_dim: int, window: int | None) -> None:
+    def __init__(self, *, kv_heads: int, head_dim: int, window: int | None) -> None:
         self.kv_heads = kv_heads
         self.head_dim = head_dim
-        self.value_dim = value_dim
         self.window = window
+
+
+class Slopes(NamedTuple):
+    """What a key's score gains with its position, so that nearer ones weigh more (ALiBi)."""
+
+    each: torch.Tensor
+    """Of each head, for one token; shape (heads,)."""
+    rounded: float | None = None
+    """Given where products are rounded to bfloat16, as Falcon's: what they are then times."""
+
+    def bias(self, heads: torch.Size, at: torch.Tensor) -> torch.Tensor:
+        """What is added to scores of keys `at` (... x 1 x t), for `heads` of these slopes.
+
+        All keys of a query may gain the same: only what is rounded must be counted from the start.
+        """
+        each = self.each.view(*heads, 1, 1)
+        if self.rounded is None:
+            return each * (at - at[..., -1:])
+        return (each.bfloat16() * at).float() * self.rounded
 
 
 class LayerRows(NamedTuple):
@@ -123,8 +142,7 @@ class LayerRows(NamedTuple):
     softcap: float | None = None
     sinks: torch.Tensor | None = None
     """A score of each head that takes its share and gives nothing; shape (heads,)."""
-    slopes: torch.Tensor | None = None
-    """What a key's score loses with each token that it lies behind (ALiBi); shape (heads,)."""
+    slopes: Slopes | None = None
 
     @property
     def asks_more(self) -> bool:
@@ -163,7 +181,7 @@ class Plug:
         module: torch.nn.Module,
         query: torch.Tensor,  # 1 x heads x tokens x head_dim
         key: torch.Tensor,  # 1 x kv_heads x tokens x head_dim
-        value: torch.Tensor,  # 1 x kv_heads x tokens x head_dim
+        value: torch.Tensor,  # 1 x kv_heads x tokens x value_dim
         attention_mask: torch.Tensor | None,
         *,
         scaling: float | None = None,
@@ -171,10 +189,10 @@ class Plug:
         sliding_window: int | None = None,
         softcap: float | None = None,
         s_aux: torch.Tensor | None = None,
-        slopes: torch.Tensor | None = None,
+        slopes: Slopes | None = None,
         **_ignored: Any,
     ) -> tuple[torch.Tensor, None]:
-        """One layer of one step; returns 1 x tokens x heads x head_dim.
+        """One layer of one step; returns 1 x tokens x heads x value_dim.
 
         `s_aux` is what transformers calls the sinks; `slopes` only modules of ours give.
         """
@@ -183,19 +201,22 @@ class Plug:
             self._check(module, layer)
             if s_aux is not None and s_aux.numel() != query.shape[1]:
                 raise UnsupportedAttention("attention sinks that are not one for each head")
+        width, value_dim = query.shape[-1], value.shape[-1]
+        # The pool has one width for both: what lacks some is filled up with zeros, which add none.
+        wide = max(width, value_dim)
         rows = LayerRows(
             layer,
-            query[0].transpose(0, 1),
-            key[0].transpose(0, 1),
-            value[0].transpose(0, 1),
-            query.shape[-1] ** -0.5 if scaling is None else scaling,
+            _filled_up(query[0].transpose(0, 1), wide),
+            _filled_up(key[0].transpose(0, 1), wide),
+            _filled_up(value[0].transpose(0, 1), wide),
+            width**-0.5 if scaling is None else scaling,
             sliding_window,
             softcap,
             s_aux,
             slopes,
         )
         out = self.attend_rows(rows)
-        return out.view(1, query.shape[2], query.shape[1], -1), None
+        return out.view(1, query.shape[2], query.shape[1], wide)[..., :value_dim], None
 
     def attend_rows(self, rows: LayerRows) -> torch.Tensor:
         """One layer of one step; returns tokens x (heads * head_dim)."""
@@ -233,14 +254,14 @@ class Plug:
         self.seen[rows.layer] = LayerSeen(
             kv_heads=key.shape[1],
             head_dim=key.shape[2],
-            value_dim=value.shape[2],
             window=rows.window,
         )
         behind = _behind(0, 0, len(query), query.device)
         mask = _mask(behind, rows.window, query.dtype)
         keys, values = key.transpose(0, 1), value.transpose(0, 1)
         grouped = query.transpose(0, 1).unflatten(0, (len(keys), -1))
-        return _flat(plain_attention(rows, grouped, keys, values, mask, behind))
+        at = torch.arange(len(query), device=query.device)[None]
+        return _flat(plain_attention(rows, grouped, keys, values, mask, at))
 
 
 class _Attention:
@@ -287,11 +308,11 @@ class _Attention:
             first, mask = span.first(window), None
         else:
             first, mask = step.mask(span, window, rows.query.dtype)
-        behind = None if rows.slopes is None else step.behind(span, first)
+        at = None if rows.slopes is None else step.at(span, first)
         k, v = step.pool.read_heads(rows.layer, span.place, first, span.end)
         queries = rows.query[span.row : span.row + span.count].transpose(0, 1)
         grouped = queries.unflatten(0, (len(k), -1))
-        return _flat(plain_attention(rows, grouped, k.mT, v, mask, behind))
+        return _flat(plain_attention(rows, grouped, k.mT, v, mask, at))
 
     def spell_out(self, out: torch.Tensor, *, first: int) -> None:
         """Every sequence of one new token, into its row of `out`; they begin with row `first`.
@@ -325,6 +346,11 @@ class _Attention:
 
 def _spells_out(query: torch.Tensor) -> bool:
     return query.dtype == torch.float32 and query.device.type == "cpu"
+
+
+def _filled_up(heads: torch.Tensor, width: int) -> torch.Tensor:
+    """... x d -> ... x width, the same but for zeros behind it."""
+    return heads if heads.shape[-1] == width else pad(heads, (0, width - heads.shape[-1]))
 
 
 def _no_mask(*_args: Any, **_kwargs: Any) -> None:
@@ -370,18 +396,18 @@ def plain_attention(
     key: torch.Tensor,  # ... x kv_heads x t x d
     value: torch.Tensor,  # ... x kv_heads x t x d
     mask: torch.Tensor | None,  # ... x n x t
-    behind: torch.Tensor | None = None,  # ... x n x t
+    at: torch.Tensor | None = None,  # ... x 1 x t
 ) -> torch.Tensor:
     """Attention spelled out as `rows` has it, with all that fused attention lacks.
 
-    `behind` is how far each key lies behind each query, which only slopes ask for.
+    `at` are the keys' positions, which only slopes ask for.
     """
     heads, shape = query.shape[-4:-2], query.shape[-3:-1]
     scores = torch.matmul(query.flatten(-3, -2), key.mT).unflatten(-2, shape) * rows.scaling
     if rows.softcap is not None:
         scores = torch.tanh(scores / rows.softcap) * rows.softcap
-    if rows.slopes is not None and behind is not None:
-        scores = scores - rows.slopes.view(*heads, 1, 1) * behind
+    if rows.slopes is not None and at is not None:
+        scores = scores + rows.slopes.bias(heads, at)
     if mask is not None:
         scores = scores + mask
     if rows.sinks is not None:

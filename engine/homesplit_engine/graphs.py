@@ -157,9 +157,8 @@ class StaticStep:
         )
         grouped = query.reshape(self.bucket.rows, key.shape[1], -1, query.shape[2])
         if rows.asks_more:
-            behind = None if rows.slopes is None else self._inputs[1].view(-1, 1, 1, 1, 1) - view.at
             mask = view.mask.unsqueeze(1)
-            out = plain_attention(rows, grouped.unsqueeze(3), keys, values, mask, behind)
+            out = plain_attention(rows, grouped.unsqueeze(3), keys, values, mask, view.at)
         else:
             out = scaled_dot_product_attention(
                 grouped, keys, values, attn_mask=view.mask, scale=scaling

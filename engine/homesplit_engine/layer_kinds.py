@@ -156,7 +156,7 @@ def _shared(config: Any) -> str | None:
 
 
 def _alibi(config: Any) -> str | None:
-    if _setting(config, "alibi"):
+    if _setting(config, "alibi") and config.model_type != "falcon":
         return "ALiBi attention layers"
     return None
 

@@ -27,7 +27,7 @@ from homesplit_engine.kernels import (
 )
 from homesplit_engine.layer_kinds import refusal_of, rope_types, unlike_kind
 from homesplit_engine.lean import LeanModel, make_lean
-from homesplit_engine.own_attention import adapt
+from homesplit_engine.own_attention import adapt, own_way
 from homesplit_engine.packed_weights import unpacking, why_packed
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -182,7 +182,7 @@ def _load(model_dir: Path, config: Any, device: str, dtype: torch.dtype) -> Any:
             trust_remote_code=False,
             use_safetensors=True,
             dtype=dtype,
-            attn_implementation="eager",
+            attn_implementation=own_way(config),
             **unpacking(config),
         )
     except (OSError, ValueError, KeyError) as error:
@@ -231,10 +231,11 @@ def _looked_at(
     if set(plug.seen) != set(range(layers)):
         raise ModelError(f"{name} has {unlike_kind(model, plug.seen)}; this engine can't serve it")
     seen = [plug.seen[layer] for layer in range(layers)]
-    if any(one.head_dim != one.value_dim for one in seen):
-        raise ModelError(f"{name} has attention layers whose keys and values differ in width (MLA)")
     if _hides_its_window(config, seen):
-        raise ModelError(f"{name} has sliding-window layers that do not tell their window")
+        raise ModelError(
+            f"{name} has sliding-window layers whose code does not tell their window; "
+            "this engine can't serve it"
+        )
     scale = float(own.abs().max()) + 1e-6
     if ours.shape != own.shape or float((ours - own).abs().max()) > slack_of(dtype) * scale:
         raise ModelError(
@@ -256,7 +257,9 @@ def _hides_its_window(config: Any, seen: list[LayerSeen]) -> bool:
         pairs = zip(kinds, seen, strict=True)
         return any(kind == "sliding_attention" and one.window is None for kind, one in pairs)
     given: Any = getattr(config, "sliding_window", None)
-    used = given is not None and getattr(config, "use_sliding_window", True)
+    # One as long as the context hides nothing.
+    shorter = given is not None and int(given) < max_context_of(config)
+    used = shorter and getattr(config, "use_sliding_window", True)
     return bool(used) and all(one.window is None for one in seen)
 
 

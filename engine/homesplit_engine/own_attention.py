@@ -1,4 +1,4 @@
-"""Families whose attention asks no interface of transformers: BLOOM, Falcon, GPT-Neo, MPT, XGLM.
+"""Families whose attention asks no interface of transformers: BLOOM, Falcon, MPT and a few more.
 
 In place of each such module comes one that has its projections, computes what it computes before
 and after attending, and asks the plug between. Loading compares the logits of the two.
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from homesplit_engine.attention import Plug
+from homesplit_engine.attention import Plug, Slopes
 from homesplit_engine.experts import linear_of
 
 _Turn = Callable[..., tuple[torch.Tensor, torch.Tensor]]
@@ -23,21 +23,22 @@ class Apart(nn.Module):
 
     def __init__(
         self,
-        own: Any,
         plug: Plug,
-        products: Sequence[nn.Module],
-        *,
         layer: int,
-        scaling: float,
+        products: Sequence[nn.Module],
+        out: nn.Module,
+        *,
+        width: int,
+        scaling: float | None = None,
         window: int | None = None,
-        slopes: torch.Tensor | None = None,
+        slopes: Slopes | None = None,
         most: float | None = None,
     ) -> None:
-        """`slopes` are those of ALiBi; no query, key or value is larger than `most`."""
+        """No query, key or value is larger than `most`."""
         super().__init__()
         self.layer_idx = layer
         self._plug = plug
-        self._width = int(own.head_dim)
+        self._width = width
         self._asks: dict[str, Any] = {
             "scaling": scaling,
             "sliding_window": window,
@@ -45,10 +46,10 @@ class Apart(nn.Module):
         }
         self._most = most
         self.q_proj, self.k_proj, self.v_proj = products
-        self.out_proj: nn.Module = own.out_proj
+        self.out_proj = out
 
-    def forward(self, hidden_states: torch.Tensor, **_ignored: Any) -> tuple[torch.Tensor, None]:
-        """1 x tokens x hidden -> the same."""
+    def forward(self, hidden_states: torch.Tensor, *_others: Any, **_ignored: Any) -> Sequence[Any]:
+        """1 x tokens x hidden -> the same, and None for the weights."""
         products = (self.q_proj, self.k_proj, self.v_proj)
         query, key, value = (self._heads(product(hidden_states)) for product in products)
         out, _ = self._plug.attend(self, query, key, value, None, **self._asks)
@@ -60,6 +61,14 @@ class Apart(nn.Module):
         return rows.unflatten(-1, (-1, self._width)).transpose(1, 2)
 
 
+class ApartInList(Apart):
+    """As GPT-1's layers want it: a list, without a place for weights that are not wanted."""
+
+    def forward(self, hidden_states: torch.Tensor, *_others: Any, **_ignored: Any) -> Sequence[Any]:
+        """1 x tokens x hidden -> the same, in a list."""
+        return [super().forward(hidden_states)[0]]
+
+
 class Fused(nn.Module):
     """All three from one product: of each KV head its queries, its key and its value."""
 
@@ -67,16 +76,18 @@ class Fused(nn.Module):
         self,
         own: Any,
         plug: Plug,
+        layer: int,
         *,
         kv_heads: int,
+        width: int,
         turn: _Turn | None = None,
-        slopes: torch.Tensor | None = None,
+        slopes: Slopes | None = None,
     ) -> None:
-        """`turn` puts rope on queries and keys, as Falcon's; `slopes` are those of ALiBi."""
+        """`turn` puts rope on queries and keys, as Falcon's."""
         super().__init__()
-        self.layer_idx = int(own.layer_idx)
+        self.layer_idx = layer
         self._plug = plug
-        self._width = int(own.head_dim)
+        self._width = width
         self._kv_heads = kv_heads
         self._turn = turn
         self._slopes = slopes
@@ -90,7 +101,7 @@ class Fused(nn.Module):
         *,
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         **_ignored: Any,
-    ) -> tuple[torch.Tensor, None]:
+    ) -> Sequence[Any]:
         """1 x tokens x hidden -> the same; added to `residual` where the layer gives one."""
         every = self.query_key_value(hidden_states)
         every = every.unflatten(-1, (self._kv_heads, -1, self._width))
@@ -103,6 +114,29 @@ class Fused(nn.Module):
         return answer if residual is None else residual + answer, None
 
 
+class FusedWithBias(Fused):
+    """As the layers of GPT-NeoX-Japanese want it: they add the bias themselves, if there is one."""
+
+    def __init__(self, own: Any, plug: Plug, layer: int, **settings: Any) -> None:
+        super().__init__(own, plug, layer, **settings)
+        self.dense_bias: nn.Parameter | None = own.dense_bias
+
+    def forward(
+        self, hidden_states: torch.Tensor, residual: torch.Tensor | None = None, **given: Any
+    ) -> Sequence[Any]:
+        """1 x tokens x hidden -> the same, None for the weights, and the bias."""
+        return *super().forward(hidden_states, residual, **given), self.dense_bias
+
+
+def own_way(config: Any) -> str:
+    """The way of attending, of transformers' own, that a model is compared with.
+
+    It is spelled out, since not every family's fused one does all; Falcon's spelled out adds ALiBi
+    twice, and `generate` fuses it.
+    """
+    return "sdpa" if getattr(config, "alibi", False) else "eager"
+
+
 def adapt(model: Any, plug: Plug) -> bool:
     """Has every attention module of a model ask `plug`; False, and nothing done, if unknown here.
 
@@ -112,12 +146,12 @@ def adapt(model: Any, plug: Plug) -> bool:
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child).__name__ in _KNOWN
+        if _kind(child) in _KNOWN
     ]
     if not found or len(found) != int(model.config.num_hidden_layers):
         return False
-    for parent, name, child in found:
-        setattr(parent, name, _KNOWN[type(child).__name__](child, plug))
+    for layer, (parent, name, child) in enumerate(found):
+        setattr(parent, name, _KNOWN[_kind(child)](child, plug, layer))
     for module in model.modules():
         if type(module).__name__ == "FalconLinear":
             # The same sums as a plain one's, and of those alone there are quicker and narrower.
@@ -129,56 +163,114 @@ def adapt(model: Any, plug: Plug) -> bool:
     return True
 
 
-def _bloom(own: Any, plug: Plug) -> nn.Module:
+def _kind(module: nn.Module) -> str:
+    kind = type(module)
+    return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+
+
+def _bert(own: Any, plug: Plug, layer: int) -> nn.Module:
+    """Of families that attend as BERT once did: the product after attending is another module's."""
+    products = own.query, own.key, own.value
+    return Apart(plug, layer, products, nn.Identity(), width=int(own.attention_head_size))
+
+
+def _bloom(own: Any, plug: Plug, layer: int) -> nn.Module:
     # Imported here, as below: a family's code is loaded for its own models alone.
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
     seen = torch.ones((1, 2), device=own.dense.weight.device)
     # Of two tokens the second has its head's slope more than the first, which has none.
-    slopes = build_alibi_tensor(seen, own.num_heads, torch.float32)[:, 0, 1]
-    return Fused(own, plug, kv_heads=own.num_heads, slopes=slopes)
+    slopes = Slopes(build_alibi_tensor(seen, own.num_heads, torch.float32)[:, 0, 1])
+    heads, width = int(own.num_heads), int(own.head_dim)
+    return Fused(own, plug, layer, kv_heads=heads, width=width, slopes=slopes)
 
 
-def _falcon(own: Any, plug: Plug) -> nn.Module:
-    from transformers.models.falcon.modeling_falcon import apply_rotary_pos_emb
+def _falcon(own: Any, plug: Plug, layer: int) -> nn.Module:
+    from transformers.models.falcon import modeling_falcon
 
     alone = 1 if own.multi_query else own.num_heads
-    kv_heads = own.num_kv_heads if own.new_decoder_architecture else alone
-    return Fused(own, plug, kv_heads=int(kv_heads), turn=apply_rotary_pos_emb)
+    kv_heads = int(own.num_kv_heads if own.new_decoder_architecture else alone)
+    width = int(own.head_dim)
+    if not own.config.alibi:
+        turn = modeling_falcon.apply_rotary_pos_emb
+        return Fused(own, plug, layer, kv_heads=kv_heads, width=width, turn=turn)
+    seen = torch.ones((1, 2), device=own.dense.weight.device)
+    each = modeling_falcon.build_alibi_tensor(seen, own.num_heads, torch.float32)[:, 0, 1]
+    slopes = Slopes(each, rounded=float(own.inv_norm_factor))
+    return Fused(own, plug, layer, kv_heads=kv_heads, width=width, slopes=slopes)
 
 
-def _gpt_neo(own: Any, plug: Plug) -> nn.Module:
+def _gpt_1(own: Any, plug: Plug, layer: int) -> nn.Module:
+    weights, biases = own.c_attn.weight.T.chunk(3), own.c_attn.bias.chunk(3)
+    pairs = zip(weights, biases, strict=True)
+    way = torch.contiguous_format
+    products = [linear_of(weight.clone(memory_format=way), bias) for weight, bias in pairs]
+    width = own.split_size // own.n_head
+    return ApartInList(plug, layer, products, own.c_proj, width=width)
+
+
+def _gpt_neo(own: Any, plug: Plug, layer: int) -> nn.Module:
     window = int(own.config.window_size) if own.attention_type == "local" else None
-    products = (own.q_proj, own.k_proj, own.v_proj)
-    return Apart(own, plug, products, layer=int(own.layer_id), scaling=1.0, window=window)
+    width = int(own.head_dim)
+    return Apart(plug, layer, _three(own), own.out_proj, width=width, scaling=1.0, window=window)
 
 
-def _mpt(own: Any, plug: Plug) -> nn.Module:
+def _gpt_neox_japanese(own: Any, plug: Plug, layer: int) -> nn.Module:
+    from transformers.models.gpt_neox_japanese.modeling_gpt_neox_japanese import (
+        apply_rotary_pos_emb,
+    )
+
+    turned = int(own.rotary_ndims)
+
+    def turn(
+        query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rope on the first part of each head's width alone."""
+        both = apply_rotary_pos_emb(query[..., :turned], key[..., :turned], cos, sin)
+        rests = query[..., turned:], key[..., turned:]
+        query, key = (torch.cat(parts, dim=-1) for parts in zip(both, rests, strict=True))
+        return query, key
+
+    heads, width = int(own.num_attention_heads), int(own.head_size)
+    return FusedWithBias(own, plug, layer, kv_heads=heads, width=width, turn=turn)
+
+
+def _mpt(own: Any, plug: Plug, layer: int) -> nn.Module:
     from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
     device = own.out_proj.weight.device
     # Of two tokens the first has its head's slope less than the second, which has none.
-    slopes = -build_mpt_alibi_tensor(own.n_heads, 2, device=device)[:, 0, 0]
+    slopes = Slopes(-build_mpt_alibi_tensor(own.n_heads, 2, device=device)[:, 0, 0])
     return Apart(
-        own,
         plug,
+        layer,
         [linear_of(third) for third in own.Wqkv.weight.chunk(3)],
-        layer=int(own.layer_idx),
+        own.out_proj,
+        width=int(own.head_dim),
         scaling=float(own.softmax_scale),
         slopes=slopes,
         most=own.clip_qkv,
     )
 
 
-def _xglm(own: Any, plug: Plug) -> nn.Module:
-    products = (own.q_proj, own.k_proj, own.v_proj)
-    return Apart(own, plug, products, layer=int(own.layer_idx), scaling=float(own.scaling))
+def _xglm(own: Any, plug: Plug, layer: int) -> nn.Module:
+    width, scaling = int(own.head_dim), float(own.scaling)
+    return Apart(plug, layer, _three(own), own.out_proj, width=width, scaling=scaling)
 
 
-_KNOWN: dict[str, Callable[[Any, Plug], nn.Module]] = {
-    "BloomAttention": _bloom,
-    "FalconAttention": _falcon,
-    "GPTNeoSelfAttention": _gpt_neo,
-    "MptAttention": _mpt,
-    "XGLMAttention": _xglm,
+def _three(own: Any) -> Sequence[nn.Module]:
+    return own.q_proj, own.k_proj, own.v_proj
+
+
+_KNOWN: dict[str, Callable[[Any, Plug, int], nn.Module]] = {
+    "modeling_bloom.BloomAttention": _bloom,
+    "modeling_falcon.FalconAttention": _falcon,
+    "modeling_git.GitSelfAttention": _bert,
+    "modeling_gpt_neo.GPTNeoSelfAttention": _gpt_neo,
+    "modeling_gpt_neox_japanese.GPTNeoXJapaneseAttention": _gpt_neox_japanese,
+    "modeling_megatron_bert.MegatronBertSelfAttention": _bert,
+    "modeling_mpt.MptAttention": _mpt,
+    "modeling_openai.Attention": _gpt_1,
+    "modeling_rembert.RemBertSelfAttention": _bert,
+    "modeling_xglm.XGLMAttention": _xglm,
 }

@@ -130,7 +130,7 @@ _HALF: dict[str, Any] = {
 FOUND: list[tuple[str, dict[str, Any], str]] = [
     ("XGLMConfig", {"vocab_size": VOCABULARY, "d_model": 32, "num_layers": 2, "attention_heads": 4,
      "ffn_dim": 32, "add_cross_attention": True}, "cross-attention layers"),
-    ("GPTNeoXJapaneseConfig", _TEXT, "GPTNeoXJapaneseAttention"),
+    ("RoFormerConfig", {**_TEXT, "is_decoder": True}, "RoFormerAttention, RoFormerSelfAttention"),
     ("DiffLlamaConfig", _TEXT, "attend more than once (DiffLlamaAttention"),
     ("BartConfig", _HALF, "cross-attention layers"),
     ("WhisperConfig", {**_HALF, "pad_token_id": 0}, "cross-attention layers"),
@@ -177,6 +177,20 @@ OTHERS: dict[str, dict[str, Any]] = {
         "position_embedding_type": "rope",
         "mamba_n_heads": 4,
     },
+    # Keys are wider than values, and layers have sinks.
+    "MiMoV2FlashConfig": {
+        "v_head_dim": 4,
+        "sliding_window": 12,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "moe_intermediate_size": 24,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+    },
+    # Its code tells no window, but this one is as long as the context.
+    "MoshiConfig": {"ffn_dim": 32, "sliding_window": CONTEXT},
+    "MegatronBertConfig": {"is_decoder": True},
+    "RemBertConfig": {"is_decoder": True, "input_embedding_size": 16, "output_embedding_size": 16},
+    "GitConfig": {"vision_config": {**_VISION, **_PATCHES}},
     "Gemma3Config": {
         "text_config": {**_USUAL, "sliding_window": 12},
         "vision_config": {**_VISION, **_PATCHES},

@@ -158,6 +158,23 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
         "FalconConfig",
         {**_FALCON, "multi_query": False, "parallel_attn": False, "bias": True},
     ),
+    # Slopes of each head that are no powers of two, and so are rounded, as in Falcon-RW.
+    "falcon alibi": (
+        "FalconConfig",
+        {
+            **_FALCON,
+            "hidden_size": 48,
+            "num_attention_heads": 6,
+            "multi_query": False,
+            "parallel_attn": False,
+            "bias": True,
+            "alibi": True,
+        },
+    ),
+    "gpt": (
+        "OpenAIGPTConfig",
+        {**_GPT2, "n_layer": 2, "initializer_range": 0.1, "tie_word_embeddings": False},
+    ),
     "gpt_neo": (
         "GPTNeoConfig",
         {
@@ -169,6 +186,22 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
             "window_size": 12,
             "max_position_embeddings": CONTEXT,
             "initializer_range": 0.06,
+        },
+    ),
+    "gpt_neox_japanese": (
+        "GPTNeoXJapaneseConfig",
+        {
+            **_SIZES,
+            "hidden_size": 32,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "intermediate_multiple_size": 2,
+            "max_position_embeddings": CONTEXT,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+            },
         },
     ),
     "xglm": (
