@@ -136,9 +136,10 @@ def _config_of(model_dir: Path) -> Any:
         config: Any = AutoConfig.from_pretrained(
             str(model_dir), local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{model_dir}: the configuration can't be read: {error}") from error
-    refusal = refusal_of(config.get_text_config(decoder=True))
+        text_config = config.get_text_config(decoder=True)
+    except Exception as error:  # families check their settings in ways, and errors, of their own
+        raise ModelError(f"{model_dir}: the configuration can't be read: {_said(error)}") from error
+    refusal = refusal_of(text_config)
     if refusal is not None:
         raise ModelError(f"{model_dir.name}: {refusal}; this engine can't serve it")
     packed = why_packed(config)
@@ -185,10 +186,11 @@ def _load(model_dir: Path, config: Any, device: str, dtype: torch.dtype) -> Any:
             attn_implementation=own_way(config),
             **unpacking(config),
         )
-    except (OSError, ValueError, KeyError) as error:
-        if str(error).startswith("Unrecognized configuration class"):
-            error = ValueError("transformers knows no decoder-only language model of its kind")
-        raise ModelError(f"{model_dir}: the model can't be loaded: {error}") from error
+    except Exception as error:  # a model's code meets settings that it can't be made of unprepared
+        said = _said(error)
+        if said.startswith("Unrecognized configuration class"):
+            said = "transformers knows no decoder-only language model of its kind"
+        raise ModelError(f"{model_dir}: the model can't be loaded: {said}") from error
     try:
         return model.to(device).eval()
     except RuntimeError as error:
@@ -214,19 +216,24 @@ def _looked_at(
             own = model(tokens, position_ids=positions, use_cache=False).logits[0, -1:]
         except Exception as error:  # models ask for what they need in words of their own
             raise ModelError(
-                f"{name}: transformers itself can't compute it from tokens alone: {error}"
+                f"{name}: transformers itself can't compute it from tokens alone: {_said(error)}"
             ) from error
-        if not adapt(model, plug):
-            model.set_attn_implementation(plug.name)
-        model = make_lean(model, plug) or model
-        if hasten:
-            hasten_linears(model, copy=copy_fits(model))
         try:
+            if not adapt(model, plug):
+                model.set_attn_implementation(plug.name)
+            model = make_lean(model, plug) or model
+            if hasten:
+                hasten_linears(model, copy=copy_fits(model))
             ours = model(
                 tokens, position_ids=positions, use_cache=False, logits_to_keep=last
             ).logits[0]
         except UnsupportedAttention as error:
             raise ModelError(f"{name} has {error}; this engine can't serve it") from error
+        except Exception as error:  # as above
+            raise ModelError(
+                f"{name} has {unlike_kind(model, plug.seen)}, which this engine can't compute: "
+                f"{_said(error)}"
+            ) from error
     layers = int(config.num_hidden_layers)
     if set(plug.seen) != set(range(layers)):
         raise ModelError(f"{name} has {unlike_kind(model, plug.seen)}; this engine can't serve it")
@@ -248,6 +255,12 @@ def _looked_at(
         dtype=dtype,
     )
     return model, shape
+
+
+def _said(error: Exception) -> str:
+    """An error's words, with its kind where they alone may tell nothing, as a missing key's."""
+    plain = isinstance(error, (OSError, ValueError)) and str(error)
+    return str(error) if plain else f"{type(error).__name__}: {error}"
 
 
 def _hides_its_window(config: Any, seen: list[LayerSeen]) -> bool:

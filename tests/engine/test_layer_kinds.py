@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,46 @@ def test_other_families_give_transformers_own_text_too(config: str, tmp_path: Pa
         engine.add(str(length), prompt_of(length))
     answers = {str(n): generate(tmp_path, prompt_of(n), ANSWER) for n in (1, CHUNK + 1, 45)}
     assert engine.run() == answers
+
+
+def test_layers_that_fail_under_this_engines_attention_are_refused_with_the_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers.models.olmo2.modeling_olmo2 import Olmo2MLP
+
+    whole = Olmo2MLP.forward
+
+    def picky(self: Any, rows: torch.Tensor) -> torch.Tensor:
+        """As a layer that knows the ways of attending by name."""
+        ways = {"eager": whole}
+        return ways[self.config._attn_implementation](self, rows)
+
+    monkeypatch.setattr(Olmo2MLP, "forward", picky)
+    write_model(tmp_path, config_of("olmo2"))
+    with pytest.raises(
+        ModelError, match=r"\(Olmo2Attention\).* can't compute: KeyError: 'homesplit"
+    ):
+        load_model(tmp_path, device="cpu", dtype="float32")
+
+
+UNMADE: list[tuple[dict[str, Any], str]] = [
+    ({"model_type": "ministral", "head_dim": None}, "the model can't be loaded: TypeError: "),
+    ({"layer_types": ["full_attention"]}, "the configuration can't be read: "),
+    ({"hidden_size": "32"}, "the configuration can't be read: "),
+    ({"hidden_act": "new"}, "the model can't be loaded: KeyError: "),
+    ({"hidden_size": 40}, "the model can't be loaded: "),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), UNMADE)
+def test_settings_that_transformers_itself_can_make_nothing_of_are_told(
+    settings: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    file = write_model(tmp_path, config_of("qwen3")) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    with pytest.raises(ModelError) as refused:
+        load_model(tmp_path, device="cpu", dtype="float32")
+    assert words in str(refused.value)
 
 
 def test_layers_that_pass_on_more_than_keys_and_values_are_found_by_trying(
