@@ -38,6 +38,15 @@ class Int8Experts(nn.Module):
         return out
 
 
+def may_be_int8(module: Any) -> bool:
+    """Whether `int8_of` takes such layers, as transformers makes them or as we change them."""
+    return (
+        isinstance(module, nn.Linear)
+        or type(module).__name__ == "Conv1D"
+        or bool(getattr(module, "has_gate", False))
+    )
+
+
 def int8_of(module: Any, quantise: Quantise) -> nn.Module | None:
     """What takes the module's place; None where its weights stay as they are."""
     if type(module) is nn.Linear:

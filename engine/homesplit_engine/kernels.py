@@ -23,6 +23,7 @@ from homesplit_engine.compiled.products import add_product
 from homesplit_engine.compiled.rows import gate
 from homesplit_engine.compiled.vectors import LANES
 from homesplit_engine.experts import int8_of
+from homesplit_engine.heap import give_freed_memory_back
 from homesplit_engine.int8 import Int8AsItLies, Int8InPairs
 from homesplit_engine.large_pages import LargePages
 
@@ -39,6 +40,8 @@ TORCH_ROWS = 128
 
 LEFT_WIDE = 0.1
 """What may stay wide beside int8 weights, as a share of them: what chooses among experts, say."""
+
+_ROWS_AT_ONCE = 1024
 
 _HEADS = ("head", "lm_head")
 
@@ -169,10 +172,15 @@ class Int8Linear(CompiledLinear):
     ) -> None:
         super().__init__(linear)
         self._levels = np.float32(min(_SHORT_MOST, _INT_MOST // (_BYTE_MOST * self.in_features)))
-        weight: Array = linear.weight.detach().numpy()
-        largest = np.maximum(np.abs(weight).max(axis=1), np.float32(SMALLEST))
-        scales = (largest / _BYTE_MOST).astype(np.float32)
-        whole = np.rint(weight / scales[:, None]).astype(np.int8)
+        whole = np.empty(linear.weight.shape, np.int8)
+        scales = np.empty(self.out_features, np.float32)
+        for first in range(0, self.out_features, _ROWS_AT_ONCE):
+            # The layer may be of 16 bits: all of it is never there in float32.
+            rows = slice(first, first + _ROWS_AT_ONCE)
+            weight: Array = linear.weight.detach()[rows].float().numpy()
+            largest = np.maximum(np.abs(weight).max(axis=1), np.float32(SMALLEST))
+            scales[rows] = largest / _BYTE_MOST
+            whole[rows] = np.rint(weight / scales[rows, None])
         self._weight: Int8InPairs | Int8AsItLies = (
             Int8InPairs(whole, scales, memory)
             if quick
@@ -227,6 +235,8 @@ def quantise_linears(model: nn.Module, *, copy: bool) -> int:
     memory = LargePages()
 
     def narrow(child: nn.Module, copy: bool) -> nn.Module | None:
+        # What the layer before took: there may be no room for all of them in both forms.
+        give_freed_memory_back()
         return int8_of(child, lambda linear: Int8Linear(linear, copy=copy, memory=memory))
 
     return _replace(model, narrow, copy=copy)

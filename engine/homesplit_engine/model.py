@@ -6,6 +6,7 @@ logits with our attention function must equal those with its own.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from homesplit_engine.kernels import (
 )
 from homesplit_engine.layer_kinds import refusal_of, rope_types, unlike_kind
 from homesplit_engine.lean import LeanModel, make_lean
+from homesplit_engine.narrow import computed_wide, half_dtype, narrow_class
 from homesplit_engine.own_attention import adapt, own_way
 from homesplit_engine.packed_weights import unpacking, why_packed
 
@@ -71,7 +73,7 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
     _refuse_settings(device=device, dtype=dtype, weights=weights)
     config = _config_of(model_dir)
     text_config = config.get_text_config(decoder=True)
-    model = _load(model_dir, config, device, DTYPES[dtype])
+    model = _load(model_dir, config, device, DTYPES[dtype], int8=weights == "int8")
     if can_hasten(torch.device(device), DTYPES[dtype]):
         compile_all(int8=weights == "int8", threads=torch.get_num_threads())
     plug = Plug()
@@ -90,6 +92,7 @@ def load_model(model_dir: Path, *, device: str, dtype: str, weights: str = "same
                 f"{model_dir.name} has layers that have no int8 form here ({wide}); "
                 "leave the weights as they are"
             )
+        model.float()
     if isinstance(model, LeanModel):
         model.ready()
     loaded = LoadedModel(
@@ -172,12 +175,14 @@ def slack_of(dtype: torch.dtype) -> float:
     return 1e-3 if dtype == torch.float32 else 0.1
 
 
-def _load(model_dir: Path, config: Any, device: str, dtype: torch.dtype) -> Any:
+def _load(model_dir: Path, config: Any, device: str, dtype: torch.dtype, *, int8: bool) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
+        half = half_dtype(model_dir) if int8 and not unpacking(config) else None
+        kind: Any = AutoModelForCausalLM if half is None else narrow_class(config, half)
         # No code that lies beside a model is run, and no pickle opened, whatever it is named.
-        model: Any = AutoModelForCausalLM.from_pretrained(
+        model: Any = kind.from_pretrained(
             str(model_dir),
             local_files_only=True,
             trust_remote_code=False,
@@ -211,7 +216,8 @@ def _looked_at(
     tokens = torch.randint(0, config.vocab_size, (1, _TRIAL_TOKENS), generator=generator).to(device)
     positions = torch.arange(_TRIAL_TOKENS, device=device)[None]
     last = torch.tensor([_TRIAL_TOKENS - 1], device=device)
-    with torch.inference_mode():
+    wide = computed_wide() if dtype == torch.float32 else contextlib.nullcontext()
+    with torch.inference_mode(), wide:
         try:
             own = model(tokens, position_ids=positions, use_cache=False).logits[0, -1:]
         except Exception as error:  # models ask for what they need in words of their own

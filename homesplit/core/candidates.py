@@ -112,17 +112,29 @@ def room_of(box: BoxProfile, asked: Asked) -> Room:
     memory = box.memory_bytes.value
     shape = placed(box, asked.shape, asked.weights, beside=asked.boxes)
     ours = box.source == "probe" and memory is not None
-    # Int8 weights are made by this engine alone, once all have come as fp32.
-    comes = DTYPE_BYTES["fp32"] * asked.shape.parameters
+    # Int8 weights are made by this engine alone, once all have come.
+    comes, loading = _comes_as(asked.shape) if asked.weights == "int8" else (shape.weights_bytes, 0)
     return Room(
         box=box.name,
         memory=None if memory is None else memory * share,
         weights=shape.weights_bytes,
         kv_needed=_conversation_bytes(asked, ours=ours),
-        copy=second_copy(box, shape) if ours else 0.0,
+        copy=second_copy(box, shape, comes) if ours else 0.0,
         free=max((memory or 0.0) - shape.weights_bytes, 0.0) if ours else None,
-        loading=comes if asked.weights == "int8" else 0.0,
+        loading=loading,
     )
+
+
+def _comes_as(shape: ModelShape) -> tuple[float, float]:
+    """Bytes of weights that are to be made int8, as they are loaded; and the most until then."""
+    wide = DTYPE_BYTES["fp32"]
+    # A GGUF file comes as fp32, whatever it holds.
+    if shape.dtype not in ("bf16", "fp16") or shape.source.endswith(".gguf"):
+        return wide * shape.parameters, wide * shape.parameters
+    looked_up = shape.embedding_parameters or shape.head_parameters
+    comes = DTYPE_BYTES[shape.dtype] * (shape.parameters - looked_up) + wide * looked_up
+    # A head of its own is there in fp32 as well while the engine compares its logits.
+    return comes, comes + (wide * shape.head_parameters if shape.embedding_parameters else 0.0)
 
 
 def _conversation_bytes(asked: Asked, *, ours: bool) -> float:
@@ -132,8 +144,10 @@ def _conversation_bytes(asked: Asked, *, ours: bool) -> float:
     return whole if ours else asked.shape.kv_bytes(tokens, kept)
 
 
-def second_copy(box: BoxProfile, shape: ModelShape) -> float:
+def second_copy(box: BoxProfile, shape: ModelShape, comes: float) -> float:
     """Bytes of the copy of the linear layers that the engine keeps on this box for many rows.
+
+    `comes` is what the weights take when they are loaded.
 
     It does so on a processor with float32 or int8 weights, where those of all linear layers are
     at most a quarter of the memory that is free beside the weights as they came
@@ -144,7 +158,7 @@ def second_copy(box: BoxProfile, shape: ModelShape) -> float:
         return 0.0
     width = DTYPE_BYTES["int8" if shape.table_bytes else "fp32"]
     linear = width * (shape.parameters - shape.embedding_parameters)
-    free = (box.memory_bytes.value or 0.0) - DTYPE_BYTES["fp32"] * shape.parameters
+    free = (box.memory_bytes.value or 0.0) - comes
     return linear - width * shape.head_parameters if linear <= free / 4.0 else 0.0
 
 

@@ -19,6 +19,8 @@ from homesplit_engine.kernels import Int8Linear
 from homesplit_engine.large_pages import LargePages
 from homesplit_engine.lean import LeanLayer, make_lean
 from homesplit_engine.model import LoadedModel, ModelError, load_model
+from homesplit_engine.narrow import half_dtype
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from tests.engine.tiny import make_model, prompt_of
@@ -86,6 +88,61 @@ def test_layers_that_are_no_plain_linear_ones_are_int8_too(
         expected = own(torch.tensor([prompt_of(TOKENS)])).logits[0]
     similar = torch.nn.functional.cosine_similarity(logits_of(int8), expected, dim=-1)
     assert similar.median() > 0.98
+
+
+def halved(folder: Path, half: torch.dtype) -> Path:
+    """The model with its files in 16 bits."""
+    model: Any = AutoModelForCausalLM.from_pretrained(str(folder), dtype=half)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "half"),
+    [
+        ("llama", torch.float16),
+        ("smollm2", torch.bfloat16),
+        ("gemma3", torch.bfloat16),
+        ("gpt2", torch.float16),
+        ("mixtral", torch.bfloat16),
+        ("gpt_oss", torch.bfloat16),
+        ("falcon", torch.bfloat16),
+        ("mpt", torch.bfloat16),
+    ],
+)
+def test_int8_weights_made_from_16_bits_are_those_made_from_float32_to_the_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, half: torch.dtype
+) -> None:
+    folder = halved(make_model(tmp_path, kind), half)
+    came: list[torch.dtype] = []
+    make = Int8Linear.__init__
+
+    def watched(made: Int8Linear, linear: torch.nn.Linear, **settings: Any) -> None:
+        came.append(linear.weight.dtype)
+        make(made, linear, **settings)
+
+    def no_half(_folder: Path) -> None: ...
+
+    monkeypatch.setattr(Int8Linear, "__init__", watched)
+    narrow = load_model(folder, device="cpu", dtype="float32", weights="int8")
+    monkeypatch.setattr("homesplit_engine.model.half_dtype", no_half)
+    wide = load_model(folder, device="cpu", dtype="float32", weights="int8")
+    # A head that is the embedding as well is float32, for that is looked up.
+    assert came[: len(came) // 2].count(torch.float32) <= 1 and half in came
+    assert set(came[len(came) // 2 :]) == {torch.float32}
+    held = [*narrow.model.parameters(), *narrow.model.buffers()]
+    assert {one.dtype for one in held if one.is_floating_point()} == {torch.float32}
+    assert torch.equal(logits_of(narrow), logits_of(wide))
+
+
+def test_a_model_with_some_matrices_in_float32_is_loaded_in_that(tmp_path: Path) -> None:
+    folder = halved(make_model(tmp_path), torch.bfloat16)
+    assert half_dtype(folder) == torch.bfloat16
+    (path,) = folder.glob("*.safetensors")
+    held = load_file(path)
+    held["model.embed_tokens.weight"] = held["model.embed_tokens.weight"].float()
+    save_file(held, path, metadata={"format": "pt"})
+    assert half_dtype(folder) is None
 
 
 def test_a_model_most_of_which_would_stay_wide_is_refused_in_int8(
