@@ -23,6 +23,8 @@ MOST_SCORES, CACHED_SCORES = 2**25, 2**20
 The second on a CPU: as many as its nearer caches hold, where a prompt takes a third of the time.
 """
 _FEWEST = 4
+_HIDES = 1e4
+"""By so much a mask lowers at least the scores of what it hides."""
 _numbers = itertools.count()
 
 
@@ -199,6 +201,11 @@ class Plug:
         layer: Any = module.layer_idx
         if self.step is None and self.static is None:
             self._check(module, layer)
+            if attention_mask is not None and not _only_hides(attention_mask, sliding_window):
+                raise UnsupportedAttention(
+                    f"attention layers that weigh keys by a mask of their own "
+                    f"({type(module).__name__})"
+                )
             if s_aux is not None and s_aux.numel() != query.shape[1]:
                 raise UnsupportedAttention("attention sinks that are not one for each head")
         width, value_dim = query.shape[-1], value.shape[-1]
@@ -388,6 +395,14 @@ def _mask(behind: torch.Tensor, window: int | None, dtype: torch.dtype) -> torch
         hidden |= behind >= window
     mask = torch.zeros(hidden.shape, dtype=dtype, device=behind.device)
     return mask.masked_fill_(hidden, float("-inf"))
+
+
+def _only_hides(mask: torch.Tensor, window: int | None) -> bool:
+    """Whether a model's own mask of one whole sequence does what ours does, and no more."""
+    shown = mask if mask.dtype == torch.bool else mask == 0
+    ours = _mask(_behind(0, 0, mask.shape[-1], mask.device), window, torch.float32)
+    weighed = mask.dtype != torch.bool and bool((~shown & (mask > -_HIDES)).any())
+    return not weighed and bool((shown == (ours == 0)).all())
 
 
 def plain_attention(

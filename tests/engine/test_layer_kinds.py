@@ -132,6 +132,7 @@ FOUND: list[tuple[str, dict[str, Any], str]] = [
     ("XGLMConfig", {"vocab_size": VOCABULARY, "d_model": 32, "num_layers": 2, "attention_heads": 4,
      "ffn_dim": 32, "add_cross_attention": True}, "cross-attention layers"),
     ("RoFormerConfig", {**_TEXT, "is_decoder": True}, "RoFormerAttention, RoFormerSelfAttention"),
+    ("DogeConfig", {**_TEXT, "num_key_value_heads": 2}, "a mask of their own (DogeAttention)"),
     ("DiffLlamaConfig", _TEXT, "attend more than once (DiffLlamaAttention"),
     ("BartConfig", _HALF, "cross-attention layers"),
     ("WhisperConfig", {**_HALF, "pad_token_id": 0}, "cross-attention layers"),
